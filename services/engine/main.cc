@@ -173,41 +173,116 @@ absl::Status StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store
   return runtime.Start(dispatcher, *std::move(state));
 }
 
-int Run(Settings settings, const sigset_t& signals) {
+// Resources of an engine before it leads.
+struct Opened {
+  std::filesystem::path checkpoints_dir;
+  LoraDefaults lora;
+  std::optional<DataDirLock> lock;
+  std::unique_ptr<Store> store;
+  std::string worker_secret;
+  std::string archive_key;
+};
+
+// Completes and checks `settings`, then opens the store. Returns the exit code of a failure.
+std::optional<int> Open(Settings& settings, Opened& opened) {
   if (const absl::Status status = CheckSettings(settings); !status.ok()) {
     return Fail(status, kExitConfiguration);
   }
   settings.data_dir = std::filesystem::absolute(settings.data_dir).lexically_normal().string();
   if (settings.run_dir.empty()) settings.run_dir = settings.data_dir + "/run";
   settings.servers.run_dir = settings.run_dir;
-  const std::filesystem::path data_dir = settings.data_dir;
-  const std::filesystem::path checkpoints_dir = data_dir / "checkpoints";
+  opened.checkpoints_dir = std::filesystem::path(settings.data_dir) / "checkpoints";
 
   if (const absl::Status status = CheckServerOptions(settings.servers); !status.ok()) {
     return Fail(status, kExitConfiguration);
   }
-  const absl::StatusOr<LoraDefaults> lora =
+  absl::StatusOr<LoraDefaults> lora =
       MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
   if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
-  // The process holds nothing yet, so a signal may end it at once.
-  StopSignal stop(signals);
-  stop.React([] { std::_Exit(0); });
-  const absl::StatusOr<DataDirLock> lock = TakeLock(settings);
+  opened.lora = *std::move(lora);
+  absl::StatusOr<DataDirLock> lock = TakeLock(settings);
   if (!lock.ok()) return Fail(lock.status(), kExitCannotCreate);
+  opened.lock.emplace(*std::move(lock));
   FailPoint("engine.start.locked");
-  if (const absl::Status status = MakeDirs(settings, checkpoints_dir); !status.ok()) {
+  if (const absl::Status status = MakeDirs(settings, opened.checkpoints_dir); !status.ok()) {
     return Fail(status, kExitCannotCreate);
   }
 
-  const absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(settings.store, data_dir);
+  absl::StatusOr<std::unique_ptr<Store>> store = OpenStore(settings.store, settings.data_dir);
   if (absl::IsInvalidArgument(store.status()) || absl::IsFailedPrecondition(store.status())) {
     return Fail(store.status(), kExitConfiguration);
   }
   if (!store.ok()) return Fail(store.status(), kExitUnavailable);
-  const absl::StatusOr<std::string> worker_secret = WorkerSecret(settings, **store);
+  opened.store = *std::move(store);
+  absl::StatusOr<std::string> worker_secret = WorkerSecret(settings, *opened.store);
   if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
-  const absl::StatusOr<std::string> archive_key = (*store)->Secret("archive_signing_key");
+  opened.worker_secret = *std::move(worker_secret);
+  absl::StatusOr<std::string> archive_key = opened.store->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
+  opened.archive_key = *std::move(archive_key);
+  return std::nullopt;
+}
+
+// For a shared store: waits until this engine leads, then renews the lease. Returns the exit code
+// of a process that never leads.
+std::optional<int> Lead(Settings& settings, Store& store, EngineMetrics& metrics,
+                        Readiness& readiness, const StopSignal& stop,
+                        std::optional<Leadership>& leadership) {
+  if (!IsSharedStore(settings.store)) return std::nullopt;
+  settings.leadership.process = ThisProcess();
+  settings.leadership.address = absl::StrCat("unix:", settings.run_dir, "/engine.sock");
+  leadership.emplace(settings.leadership, store, EndReplaced, SteadyNowWithSleep);
+  if (const absl::Status status = StandBy(settings, *leadership, readiness, stop); !status.ok()) {
+    return Fail(status, kExitUnavailable);
+  }
+  if (stop.has_come()) return 0;
+  const auto may_speak = [&leadership] { return leadership->MaySpeak(); };
+  metrics.SetLeadershipCheck(may_speak);
+  settings.servers.may_speak = may_speak;
+  leadership->StartRenewing();
+  return std::nullopt;
+}
+
+// Looks periodically at the core, which may hang, and at old transactions of a shared store.
+class Watches {
+ public:
+  Watches(const Settings& settings, const Runtime& runtime, Store& store, EngineMetrics& metrics)
+      : core_(
+            settings.stuck_after, [&runtime] { return runtime.CoreIdleTime(); },
+            [&settings] { AbortStuck(settings.stuck_after); }),
+        transactions_(
+            store, [&metrics](absl::Duration age) { metrics.OnOldestTransaction(age); },
+            WarnOfTransaction) {
+    if (settings.stuck_after > absl::ZeroDuration()) {
+      core_task_.emplace("engine-watch", core_.Period(), [this] { core_.Look(); });
+    }
+    if (IsSharedStore(settings.store)) {
+      transactions_task_.emplace("engine-transactions", TransactionWatch::kPeriod,
+                                 [this] { transactions_.Look(); });
+    }
+  }
+
+ private:
+  CoreWatch core_;
+  TransactionWatch transactions_;
+  std::optional<PeriodicTask> core_task_;
+  std::optional<PeriodicTask> transactions_task_;
+};
+
+void LogServing(const Settings& settings, const Runtime& runtime, const Servers& servers) {
+  LogInfo("serving", {{"data_dir", settings.data_dir},
+                      {"term", runtime.term()},
+                      {"grpc_port", servers.grpc_port()},
+                      {"worker_port", servers.worker_port()}});
+}
+
+int Run(Settings settings, const sigset_t& signals) {
+  // The process holds nothing yet, so a signal may end it at once.
+  StopSignal stop(signals);
+  stop.React([] { std::_Exit(0); });
+  Opened opened;
+  if (const std::optional<int> exit_code = Open(settings, opened)) return *exit_code;
+  Store& store = *opened.store;
 
   RealClock clock;
   EngineMetrics metrics;
@@ -215,37 +290,28 @@ int Run(Settings settings, const sigset_t& signals) {
   const absl::StatusOr<std::unique_ptr<MetricsServer>> metrics_server =
       StartMetrics(settings, metrics, readiness);
   if (!metrics_server.ok()) return Fail(metrics_server.status(), kExitUnavailable);
-  stop.React([&store] { (*store)->GiveUp(); });
+  stop.React([&store] { store.GiveUp(); });
   std::optional<Leadership> leadership;
-  if (IsSharedStore(settings.store)) {
-    settings.leadership.process = ThisProcess();
-    settings.leadership.address = absl::StrCat("unix:", settings.run_dir, "/engine.sock");
-    leadership.emplace(settings.leadership, **store, EndReplaced, SteadyNowWithSleep);
-    if (const absl::Status status = StandBy(settings, *leadership, readiness, stop); !status.ok()) {
-      return Fail(status, kExitUnavailable);
-    }
-    if (stop.has_come()) return 0;
-    const auto may_speak = [&leadership] { return leadership->MaySpeak(); };
-    metrics.SetLeadershipCheck(may_speak);
-    settings.servers.may_speak = may_speak;
-    leadership->StartRenewing();
+  if (const std::optional<int> exit_code =
+          Lead(settings, store, metrics, readiness, stop, leadership)) {
+    return *exit_code;
   }
-  KeyRing keys(**store, clock);
+  KeyRing keys(store, clock);
   if (const absl::Status status = keys.Refresh(); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
-  Runtime runtime(RuntimeOptions(settings, checkpoints_dir, metrics, stop), **store, clock);
-  Dispatcher dispatcher(runtime, *worker_secret, settings.worker_stuck_after);
-  ArchiveSigner archives(*archive_key, checkpoints_dir, clock);
-  AuditLog audit(**store, clock);
-  EngineService engine(runtime, keys, archives, audit, *lora);
+  Runtime runtime(RuntimeOptions(settings, opened.checkpoints_dir, metrics, stop), store, clock);
+  Dispatcher dispatcher(runtime, opened.worker_secret, settings.worker_stuck_after);
+  ArchiveSigner archives(opened.archive_key, opened.checkpoints_dir, clock);
+  AuditLog audit(store, clock);
+  EngineService engine(runtime, keys, archives, audit, opened.lora);
   TenantsService tenants(runtime, keys);
   StreamingService streaming(runtime, keys);
   AccountsService accounts(runtime, keys);
-  TracesService traces(runtime, keys, *archive_key);
+  TracesService traces(runtime, keys, opened.archive_key);
   CheckpointsService checkpoints(runtime, keys, archives, audit);
   AdminService admin(runtime, keys, dispatcher);
-  if (const absl::Status status = StartRuntime(runtime, dispatcher, **store, leadership);
+  if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, kExitUnavailable);
   }
@@ -258,35 +324,16 @@ int Run(Settings settings, const sigset_t& signals) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);
   }
-  LogInfo("serving", {{"data_dir", settings.data_dir},
-                      {"term", runtime.term()},
-                      {"grpc_port", servers->grpc_port()},
-                      {"worker_port", servers->worker_port()}});
-
+  LogServing(settings, runtime, *servers);
   metrics.ShowState(runtime, dispatcher);
   readiness.Follow(&runtime);
-  CoreWatch watch(
-      settings.stuck_after, [&runtime] { return runtime.CoreIdleTime(); },
-      [&settings] { AbortStuck(settings.stuck_after); });
-  std::optional<PeriodicTask> watching;
-  if (settings.stuck_after > absl::ZeroDuration()) {
-    watching.emplace("engine-watch", watch.Period(), [&watch] { watch.Look(); });
-  }
-  TransactionWatch transactions(
-      **store, [&metrics](absl::Duration age) { metrics.OnOldestTransaction(age); },
-      WarnOfTransaction);
-  std::optional<PeriodicTask> watching_transactions;
-  if (IsSharedStore(settings.store)) {
-    watching_transactions.emplace("engine-transactions", TransactionWatch::kPeriod,
-                                  [&transactions] { transactions.Look(); });
-  }
+  std::optional<Watches> watches(std::in_place, settings, runtime, store, metrics);
   // From here on, a signal lets accepted requests be committed first, if the database is available.
   stop.React(nullptr);
   stop.WaitFor(absl::InfiniteDuration());
   LogInfo("stopping");
-  const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { (*store)->GiveUp(); });
-  watching.reset();
-  watching_transactions.reset();
+  const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { store.GiveUp(); });
+  watches.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
   runtime.ReleaseWaiters();

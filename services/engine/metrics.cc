@@ -75,70 +75,8 @@ class EngineMetrics::State : public prometheus::Registry {
         recovery_seconds_(Series("lathe_engine_recovery_seconds",
                                  "from the loss of a model's worker to its recovery",
                                  RequestBuckets())) {
-    auto& snapshots = prometheus::BuildCounter()
-                          .Name("lathe_engine_snapshots_total")
-                          .Help("snapshots of models that a worker wrote")
-                          .Register(*this);
-    snapshots_written_ = &snapshots.Add({{"outcome", "ok"}});
-    snapshots_failed_ = &snapshots.Add({{"outcome", "server_error"}});
-    snapshot_bytes_ = &prometheus::BuildCounter()
-                           .Name("lathe_engine_snapshot_bytes_total")
-                           .Help("bytes of written snapshots")
-                           .Register(*this)
-                           .Add({});
-    auto& recoveries = prometheus::BuildCounter()
-                           .Name("lathe_engine_recoveries_total")
-                           .Help("recoveries and resumes of models, by outcome")
-                           .Register(*this);
-    recovered_ = &recoveries.Add({{"outcome", "recovered"}});
-    resumed_ = &recoveries.Add({{"outcome", "resumed"}});
-    fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
-    lost_ = &recoveries.Add({{"outcome", "lost"}});
-    auto& transfers = prometheus::BuildCounter()
-                          .Name("lathe_engine_weight_transfers_total")
-                          .Help("transfers of unnamed sampler versions to groups that sample")
-                          .Register(*this);
-    for (const auto& [transport, name] : kTransports)
-      transfers_[transport] = &transfers.Add({{"transport", name}});
-    auto& restarts = prometheus::BuildCounter()
-                         .Name("lathe_engine_worker_restarts_total")
-                         .Help("worker processes that ended, by reason")
-                         .Register(*this);
-    for (const auto& [cause, reason] : kLossCauses) {
-      restarts_[cause] = &restarts.Add({{"reason", reason}});
-    }
-    replayed_ = &prometheus::BuildCounter()
-                     .Name("lathe_engine_replayed_operations_total")
-                     .Help("operations that ran again to rebuild models")
-                     .Register(*this)
-                     .Add({});
-    auto& completed = prometheus::BuildCounter()
-                          .Name("lathe_engine_requests_total")
-                          .Help("requests whose result is on disk")
-                          .Register(*this);
-    auto& tokens = prometheus::BuildCounter()
-                       .Name("lathe_engine_request_tokens_total")
-                       .Help("tokens of completed requests")
-                       .Register(*this);
-    auto& queue = Family("lathe_engine_request_queue_seconds",
-                         "from a request's acceptance on disk to its worker");
-    auto& execute =
-        Family("lathe_engine_request_execute_seconds", "from its worker to the result's arrival");
-    auto& total =
-        Family("lathe_engine_request_seconds", "from a request's acceptance to its result on disk");
-    for (const OperationTraits& traits : kOperations) {
-      const prometheus::Labels labels = {{"operation", std::string(traits.name)}};
-      OperationSeries& series = operations_[traits.kind];
-      for (const Outcome outcome : kOutcomes) {
-        prometheus::Labels both = labels;
-        both["outcome"] = std::string(NameOf(outcome));
-        series.completed[outcome] = &completed.Add(both);
-      }
-      series.tokens = &tokens.Add(labels);
-      series.queue = &queue.Add(labels, RequestBuckets());
-      series.execute = &execute.Add(labels, RequestBuckets());
-      series.total = &total.Add(labels, RequestBuckets());
-    }
+    AddRecoveries();
+    AddOperations();
   }
 
   void OnRequestCompleted(const RequestSpan& span) {
@@ -223,6 +161,76 @@ class EngineMetrics::State : public prometheus::Registry {
   }
 
  private:
+  void AddRecoveries() {
+    auto& snapshots = prometheus::BuildCounter()
+                          .Name("lathe_engine_snapshots_total")
+                          .Help("snapshots of models that a worker wrote")
+                          .Register(*this);
+    snapshots_written_ = &snapshots.Add({{"outcome", "ok"}});
+    snapshots_failed_ = &snapshots.Add({{"outcome", "server_error"}});
+    snapshot_bytes_ = &prometheus::BuildCounter()
+                           .Name("lathe_engine_snapshot_bytes_total")
+                           .Help("bytes of written snapshots")
+                           .Register(*this)
+                           .Add({});
+    auto& recoveries = prometheus::BuildCounter()
+                           .Name("lathe_engine_recoveries_total")
+                           .Help("recoveries and resumes of models, by outcome")
+                           .Register(*this);
+    recovered_ = &recoveries.Add({{"outcome", "recovered"}});
+    resumed_ = &recoveries.Add({{"outcome", "resumed"}});
+    fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
+    lost_ = &recoveries.Add({{"outcome", "lost"}});
+    auto& transfers = prometheus::BuildCounter()
+                          .Name("lathe_engine_weight_transfers_total")
+                          .Help("transfers of unnamed sampler versions to groups that sample")
+                          .Register(*this);
+    for (const auto& [transport, name] : kTransports)
+      transfers_[transport] = &transfers.Add({{"transport", name}});
+    auto& restarts = prometheus::BuildCounter()
+                         .Name("lathe_engine_worker_restarts_total")
+                         .Help("worker processes that ended, by reason")
+                         .Register(*this);
+    for (const auto& [cause, reason] : kLossCauses) {
+      restarts_[cause] = &restarts.Add({{"reason", reason}});
+    }
+    replayed_ = &prometheus::BuildCounter()
+                     .Name("lathe_engine_replayed_operations_total")
+                     .Help("operations that ran again to rebuild models")
+                     .Register(*this)
+                     .Add({});
+  }
+
+  void AddOperations() {
+    auto& completed = prometheus::BuildCounter()
+                          .Name("lathe_engine_requests_total")
+                          .Help("requests whose result is on disk")
+                          .Register(*this);
+    auto& tokens = prometheus::BuildCounter()
+                       .Name("lathe_engine_request_tokens_total")
+                       .Help("tokens of completed requests")
+                       .Register(*this);
+    auto& queue = Family("lathe_engine_request_queue_seconds",
+                         "from a request's acceptance on disk to its worker");
+    auto& execute =
+        Family("lathe_engine_request_execute_seconds", "from its worker to the result's arrival");
+    auto& total =
+        Family("lathe_engine_request_seconds", "from a request's acceptance to its result on disk");
+    for (const OperationTraits& traits : kOperations) {
+      const prometheus::Labels labels = {{"operation", std::string(traits.name)}};
+      OperationSeries& series = operations_[traits.kind];
+      for (const Outcome outcome : kOutcomes) {
+        prometheus::Labels both = labels;
+        both["outcome"] = std::string(NameOf(outcome));
+        series.completed[outcome] = &completed.Add(both);
+      }
+      series.tokens = &tokens.Add(labels);
+      series.queue = &queue.Add(labels, RequestBuckets());
+      series.execute = &execute.Add(labels, RequestBuckets());
+      series.total = &total.Add(labels, RequestBuckets());
+    }
+  }
+
   Histogram& Series(const std::string& name, const std::string& help,
                     const Histogram::BucketBoundaries& buckets) {
     return Family(name, help).Add({}, buckets);

@@ -9,17 +9,9 @@
 
 namespace lathe::engine {
 
-Settings ParseSettings(int argc, char** argv) {
-  Settings settings;
-  const CoreOptions defaults;
-  OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
-  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
-              {.required = true});
-  options.Add(&settings.store, "engine.store", "",
-              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
-              {.may_hold_password = true});
-  options.Add(&settings.run_dir, "engine.run_dir", "",
-              "directory of sockets and the workers' secret; empty: DATA_DIR/run");
+namespace {
+
+void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
               "HOST:PORT of the public gRPC service; empty: none");
   options.Add(
@@ -37,6 +29,10 @@ Settings ParseSettings(int argc, char** argv) {
               "lets grpc_listen and worker_listen be addresses other machines reach, without TLS");
   options.Add(&settings.servers.reflection, "engine.reflection", false,
               "gRPC reflection on the public service too");
+}
+
+void AddTimeouts(OptionSet& options, Settings& settings) {
+  const CoreOptions defaults;
   options.Add(&settings.gap_timeout, "engine.gap_timeout", absl::Nanoseconds(defaults.gap_timeout),
               "how long a forward_backward waits for a smaller seq_id that is missing");
   options.Add(&settings.session_timeout, "engine.session_timeout",
@@ -66,6 +62,10 @@ Settings ParseSettings(int argc, char** argv) {
               "by a standby after so long without a sign of life; 2s to 1m");
   options.Add(&settings.leadership.renewal, "engine.lease_renewal", settings.leadership.renewal,
               "time between two signs of life; 100ms to a third of lease");
+}
+
+void AddVersionsAndSnapshots(OptionSet& options, Settings& settings) {
+  const CoreOptions defaults;
   options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
               "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
@@ -80,6 +80,9 @@ Settings ParseSettings(int argc, char** argv) {
               static_cast<int>(defaults.snapshot_log_bytes >> 20),
               "MiB of request bodies kept to repeat a model's work, above which it is written "
               "before its time");
+}
+
+void AddLoraDefaults(OptionSet& options, Settings& settings) {
   const LoraDefaults lora;
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
               "alpha of models whose request names none; alpha / rank scales an adapter",
@@ -88,6 +91,24 @@ Settings ParseSettings(int argc, char** argv) {
               "linears that train_attn, train_mlp and train_unembed stand for, where a request "
               "names no target_modules",
               {.flag = "lora-target-modules"});
+}
+
+}  // namespace
+
+Settings ParseSettings(int argc, char** argv) {
+  Settings settings;
+  OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
+  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
+              {.required = true});
+  options.Add(&settings.store, "engine.store", "",
+              "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
+              {.may_hold_password = true});
+  options.Add(&settings.run_dir, "engine.run_dir", "",
+              "directory of sockets and the workers' secret; empty: DATA_DIR/run");
+  AddListeners(options, settings);
+  AddTimeouts(options, settings);
+  AddVersionsAndSnapshots(options, settings);
+  AddLoraDefaults(options, settings);
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
               {.flag = "metrics-listen"});

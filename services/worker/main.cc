@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -117,13 +118,66 @@ absl::StatusOr<std::unique_ptr<VersionServer>> ServeVersions(const WorkerOptions
   return server;
 }
 
+// Opens the socket at which the other ranks of the group find rank 0. Returns the exit code of a
+// failure.
+std::optional<int> OpenRendezvous(const WorkerOptions& options, const std::string& engine_address,
+                                  WorkerIdentity& identity, ExecutorPeers& peers) {
+  if (identity.world <= 1 || identity.rank != 0) return std::nullopt;
+  absl::StatusOr<ListeningSocket> socket = OpenRendezvousSocket(options.rendezvous, engine_address);
+  if (!socket.ok()) {
+    LogError("the rendezvous socket cannot be opened", {{"error", socket.status().message()}});
+    return IsConfigurationError(socket.status()) ? kExitConfiguration : kExitUnavailable;
+  }
+  identity.address = socket->address();
+  identity.port = socket->port();
+  peers.socket.emplace(*std::move(socket));
+  return std::nullopt;
+}
+
+// Returns null if the options name no metrics listener.
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const WorkerOptions& options,
+                                                            const Executor& executor) {
+  if (options.metrics_listen.empty()) return nullptr;
+  return MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
+                              [&executor] { return CheckReady(executor); });
+}
+
+// Reasons to end that this process found itself. Each text is set before its flag.
+struct Failures {
+  std::string load_error;
+  std::string peer_error;
+  std::atomic<bool> load_failed = false;
+  std::atomic<bool> peer_is_gone = false;
+};
+
+// Tells the engine why this process ends, and stops its threads. Ends the process at once if the
+// executor's thread may hang.
+void Leave(int exit_code, const Failures& failures, VersionClient& version_client,
+           Executor& executor, AttachClient& client) {
+  if (failures.peer_is_gone) {
+    client.Leave(failures.peer_error, LeaveCause::kPeerGone);
+    client.Stop();
+    std::_Exit(exit_code);
+  }
+  // A load cannot be interrupted, and no state exists yet that is worth waiting for.
+  if (!executor.State().ready && !failures.load_failed) std::_Exit(exit_code);
+  if (failures.load_failed) {
+    client.Leave(failures.load_error, LeaveCause::kCannotWork);
+  } else {
+    client.Leave("it was asked to stop", LeaveCause::kStopped);
+  }
+  version_client.Stop();
+  const bool has_stopped = executor.TryStop(kLeavePatience);
+  if (!has_stopped) LogWarn("the round of the ranks has not ended after 5 s, this rank leaves");
+  client.Stop();
+  if (!has_stopped) std::_Exit(exit_code);
+}
+
 int Run(const WorkerOptions& options) {
   ProcessEnd end;
   WorkerIdentity identity = MakeIdentity(options);
   const AttachOptions attach = MakeAttachOptions(options);
-  std::atomic<bool> load_failed = false, peer_is_gone = false;
-  std::string load_error;  // set before load_failed
-  std::string peer_error;  // set before peer_is_gone
+  Failures failures;
   AwaitedRendezvous rendezvous;
   ExecutorPeers peers{
       .await_rendezvous = [&] { return rendezvous.Await(); },
@@ -131,20 +185,13 @@ int Run(const WorkerOptions& options) {
       .on_disagreement =
           [&](absl::Status status) {
             LogError("ranks cannot continue together", {{"error", status.message()}});
-            peer_error = std::string(status.message());
-            peer_is_gone = true;
+            failures.peer_error = std::string(status.message());
+            failures.peer_is_gone = true;
             end.Request(kExitPeerGone);
           }};
-  if (identity.world > 1 && identity.rank == 0) {
-    absl::StatusOr<ListeningSocket> socket =
-        OpenRendezvousSocket(options.rendezvous, attach.engine_addresses.front());
-    if (!socket.ok()) {
-      LogError("the rendezvous socket cannot be opened", {{"error", socket.status().message()}});
-      return IsConfigurationError(socket.status()) ? kExitConfiguration : kExitUnavailable;
-    }
-    identity.address = socket->address();
-    identity.port = socket->port();
-    peers.socket.emplace(*std::move(socket));
+  if (const std::optional<int> exit_code =
+          OpenRendezvous(options, attach.engine_addresses.front(), identity, peers)) {
+    return *exit_code;
   }
   ServedVersions served_versions;
   const auto served = ServeVersions(options, attach.engine_addresses.front(), served_versions);
@@ -162,8 +209,8 @@ int Run(const WorkerOptions& options) {
        .on_state_changed = [&] { client->OnStateChanged(); }},
       [&](absl::Status status) {
         LogError("base model cannot be loaded", {{"error", status.message()}});
-        load_error = absl::StrCat("base model cannot be loaded: ", status.message());
-        load_failed = true;
+        failures.load_error = absl::StrCat("base model cannot be loaded: ", status.message());
+        failures.load_failed = true;
         end.Request(IsConfigurationError(status) ? kExitConfiguration : kExitUnavailable);
       },
       std::move(peers),
@@ -174,39 +221,16 @@ int Run(const WorkerOptions& options) {
       // Exits at once: the engine has discarded this process, and its work may hang.
       [](const std::string&) { std::_Exit(kExitTemporary); },
       [&](const RendezvousPoint& point) { rendezvous.Set(point); });
-  std::unique_ptr<MetricsServer> metrics;
-  if (!options.metrics_listen.empty()) {
-    auto started = MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
-                                        [&executor] { return CheckReady(executor); });
-    if (!started.ok()) {
-      LogError("metrics page cannot be served", {{"error", started.status().message()}});
-      return kExitUnavailable;
-    }
-    metrics = *std::move(started);
+  absl::StatusOr<std::unique_ptr<MetricsServer>> metrics = StartMetrics(options, executor);
+  if (!metrics.ok()) {
+    LogError("metrics page cannot be served", {{"error", metrics.status().message()}});
+    return kExitUnavailable;
   }
   client->Start();
   executor.Start();
   const int exit_code = end.Wait();
-  if (peer_is_gone) {
-    client->Leave(peer_error, LeaveCause::kPeerGone);
-    client->Stop();
-    std::_Exit(exit_code);  // the executor's thread may hang
-  }
-  // A load cannot be interrupted, and no state exists yet that is worth waiting for.
-  if (!executor.State().ready && !load_failed) std::_Exit(exit_code);
-  if (load_failed) {
-    client->Leave(load_error, LeaveCause::kCannotWork);
-  } else {
-    client->Leave("it was asked to stop", LeaveCause::kStopped);
-  }
-  version_client.Stop();
-  if (!executor.TryStop(kLeavePatience)) {
-    LogWarn("the round of the ranks has not ended after 5 s, this rank leaves");
-    client->Stop();
-    std::_Exit(exit_code);
-  }
-  client->Stop();
-  metrics.reset();
+  Leave(exit_code, failures, version_client, executor, *client);
+  metrics->reset();
   return exit_code;
 }
 

@@ -54,12 +54,7 @@ NonFiniteGradients ToPolicy(const std::string& name) {
   return NonFiniteGradients::kSkip;
 }
 
-}  // namespace
-
-WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
-  WorkerOptions options;
-  OptionSet set("lathe-worker", "Trains and samples one base model for an engine.");
-  AddEngineConnection(set, "worker", options.engine);
+void AddGroup(OptionSet& set, WorkerOptions& options) {
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", -1,
           "number of this process in the group; default: RANK of torchrun, LWS_WORKER_INDEX of a "
@@ -85,6 +80,9 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(
       &options.supervised, "worker.supervised", false,
       "whether the parent of this process reports to the engine how it ends, as `lathe up` does");
+}
+
+void AddModel(OptionSet& set, WorkerOptions& options) {
   set.Add(&options.model, "worker.model", "", "[NAME=]PATH of an HF model folder",
           {.required = true});
   set.Add(&options.device, "worker.device", "auto", "auto, cpu or cuda",
@@ -98,10 +96,9 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.tokenizer_id, "worker.tokenizer", "",
           "what clients load the tokenizer by; default: NAME when it is like org/model, else the "
           "model's absolute path");
-  set.Add(&options.data_dir, "data.dir", "", "the data directory",
-          {.flag = "data-dir", .required = true});
-  set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
-          {.flag = "run-dir"});
+}
+
+void AddWork(OptionSet& set, WorkerOptions& options) {
   set.Add(&options.memory_fraction, "worker.memory_fraction", 0.9,
           "share of the device's free memory to plan with, weights included");
   set.Add(
@@ -128,6 +125,21 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
           "weights, apply steps all the same, fail drops it and fails the optim_step",
           {.choices = {"skip", "apply", "fail"}});
+}
+
+}  // namespace
+
+WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
+  WorkerOptions options;
+  OptionSet set("lathe-worker", "Trains and samples one base model for an engine.");
+  AddEngineConnection(set, "worker", options.engine);
+  AddGroup(set, options);
+  AddModel(set, options);
+  set.Add(&options.data_dir, "data.dir", "", "the data directory",
+          {.flag = "data-dir", .required = true});
+  set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
+          {.flag = "run-dir"});
+  AddWork(set, options);
   set.Add(&options.metrics_listen, "metrics.worker_listen", "",
           "HOST:PORT of the page with metrics and health; default: none",
           {.flag = "metrics-listen"});

@@ -201,75 +201,59 @@ absl::StatusOr<SampleRequest> ToSampleRequest(const lathe::v1::Sample& sample) {
 
 std::vector<Incoming> ToCommands(const lathe::v1::EngineMessage& message) {
   using Message = lathe::v1::EngineMessage;
-  std::vector<Incoming> commands;
   switch (message.message_case()) {
-    case Message::kTrainBatch:
+    case Message::kTrainBatch: {
+      std::vector<Incoming> commands;
       for (const lathe::v1::TrainItem& item : message.train_batch().items()) {
         commands.push_back(Train(item));
       }
-      break;
+      return commands;
+    }
     case Message::kOptimStep:
-      commands.push_back(Step(message.optim_step()));
-      break;
+      return {Step(message.optim_step())};
     case Message::kCreateAdapter:
-      commands.push_back(Answered(
+      return {Answered(
           lathe::v1::OPERATION_KIND_CREATE_MODEL,
           CreateAdapter{message.create_adapter().request_id(), message.create_adapter().model_id(),
-                        ToLoraSpec(message.create_adapter().lora())}));
-      break;
+                        ToLoraSpec(message.create_adapter().lora())})};
     case Message::kLoadAdapter:
-      commands.push_back(Load(message.load_adapter()));
-      break;
+      return {Load(message.load_adapter())};
     case Message::kDropAdapter:
-      commands.push_back(Answered(
+      return {Answered(
           lathe::v1::OPERATION_KIND_UNLOAD_MODEL,
-          DropAdapter{message.drop_adapter().request_id(), message.drop_adapter().model_id()}));
-      break;
+          DropAdapter{message.drop_adapter().request_id(), message.drop_adapter().model_id()})};
     case Message::kClearGradient:
-      commands.push_back(Unanswered(ClearGradient{message.clear_gradient().model_id()}));
-      break;
+      return {Unanswered(ClearGradient{message.clear_gradient().model_id()})};
     case Message::kSaveCheckpoint:
-      commands.push_back(Save(message.save_checkpoint()));
-      break;
+      return {Save(message.save_checkpoint())};
     case Message::kPublishVersion:
-      commands.push_back(Answered(
+      return {Answered(
           lathe::v1::OPERATION_KIND_SAVE_WEIGHTS_FOR_SAMPLER,
           PublishVersion{message.publish_version().request_id(),
                          message.publish_version().model_id(), message.publish_version().seq_id(),
                          message.publish_version().version_id(),
-                         message.publish_version().is_inflight()}));
-      break;
+                         message.publish_version().is_inflight()})};
     case Message::kLoadVersion:
-      commands.push_back(Unanswered(ToCommand(message.load_version())));
-      break;
+      return {Unanswered(ToCommand(message.load_version()))};
     case Message::kSaveVersion:
-      commands.push_back(Unanswered(ToCommand(message.save_version())));
-      break;
+      return {Unanswered(ToCommand(message.save_version()))};
     case Message::kServeVersion:
-      commands.push_back(Unanswered(ToCommand(message.serve_version())));
-      break;
+      return {Unanswered(ToCommand(message.serve_version()))};
     case Message::kSnapshot:
-      commands.push_back(Unanswered(ToCommand(message.snapshot())));
-      break;
+      return {Unanswered(ToCommand(message.snapshot()))};
     case Message::kRestoreAdapter:
-      commands.push_back(Restore(message.restore_adapter()));
-      break;
+      return {Restore(message.restore_adapter())};
     case Message::kDropVersion:
-      commands.push_back(Unanswered(DropVersion{message.drop_version().version_id()}));
-      break;
+      return {Unanswered(DropVersion{message.drop_version().version_id()})};
     case Message::kSample:
-      commands.push_back(ToIncoming(message.sample()));
-      break;
+      return {ToIncoming(message.sample())};
     case Message::kCancel:
-      commands.push_back(Unanswered(Cancel{message.cancel().request_id()}));
-      break;
+      return {Unanswered(Cancel{message.cancel().request_id()})};
     case Message::kStreamSample:
-      commands.push_back(Unanswered(StreamSample{message.stream_sample().request_id()}));
-      break;
+      return {Unanswered(StreamSample{message.stream_sample().request_id()})};
     default:
-      break;
+      return {};
   }
-  return commands;
 }
 
 absl::StatusOr<Command> DecodeCommand(const std::string& encoded) {
