@@ -7,10 +7,10 @@
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/usage.h"
 
 namespace lathe::engine {
 namespace {

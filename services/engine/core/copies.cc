@@ -8,7 +8,6 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/sessions.h"
-#include "services/engine/core/usage.h"
 
 namespace lathe::engine {
 namespace {

@@ -24,7 +24,6 @@
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
-#include "services/engine/core/usage.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/weight_transfer.h"
 #include "services/engine/core/worker_group.h"

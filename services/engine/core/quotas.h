@@ -26,4 +26,15 @@ std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id,
 std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_id);
 std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_id);
 
+// Counts a successful request. Call it before its plan is dropped. There is one row per hour,
+// session and base model. Refusals, failures and cancelled samples do not count.
+void CountUsage(State& s, const Request& request, const WorkerDone& done);
+
+void CountCheckpoint(State& s, const std::string& tenant_id, const std::string& session_id,
+                     const std::string& base_model);
+
+// Runs once an hour, by tenant and base model. The row holds a level: counting again after a
+// restart does not add to it.
+void CountStorage(State& s);
+
 }  // namespace lathe::engine

@@ -8,11 +8,11 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
-#include "services/engine/core/needed_files.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
+#include "services/engine/core/retention.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/versions.h"
 

@@ -5,6 +5,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/runtime/runtime.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -23,5 +26,15 @@ bool AreFilesMissing(const std::filesystem::path& root, const CheckpointRow& row
 // FailedPrecondition `checkpoint_damaged` if its manifest differs from the saved one. The worker
 // checks the files that the manifest lists when it loads them.
 absl::Status CheckFiles(const std::filesystem::path& root, const CheckpointRow& row);
+
+// Finds a complete, unexpired checkpoint that is the tenant's own or public. InvalidArgument:
+// `path`, the value of `field`, is malformed. NotFound: the tenant may not read it, or it does not
+// exist.
+absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const std::string& tenant_id,
+                                             const std::string& path, const std::string& field);
+
+// Returns the tenant of a weights access token; "" if no token is given. PermissionDenied
+// ("bad_weights_access_token"): the token is invalid.
+absl::StatusOr<std::string> ReaderOf(const KeyRing& keys, const std::string& weights_access_token);
 
 }  // namespace lathe::engine

@@ -12,7 +12,6 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/rpc/checkpoint_files.h"
-#include "services/engine/rpc/find_checkpoint.h"
 #include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"

@@ -4,12 +4,16 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/await_samples_call.h"
+#include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/engine_service_call.h"
-#include "services/engine/rpc/find_checkpoint.h"
+#include "services/engine/rpc/get_result_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
+#include "services/engine/rpc/watch_stream.h"
 
 namespace lathe::engine {
+
 namespace {
 
 absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
@@ -151,6 +155,24 @@ EngineService::Reactor* EngineService::OpenArchive(Context* context,
   if (status.ok()) *response = *std::move(archive);
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+EngineService::Reactor* EngineService::GetResult(Context* context,
+                                                 const v1::GetResultRequest* request,
+                                                 v1::GetResultResponse* response) {
+  return GetResultCall::Start(runtime_, AuthenticateCall(keys_, *context, "Engine.GetResult"),
+                              *request, response);
+}
+
+EngineService::Reactor* EngineService::AwaitSamples(Context* context,
+                                                    const v1::AwaitSamplesRequest* request,
+                                                    v1::AwaitSamplesResponse* response) {
+  return AwaitSamplesCall::Start(runtime_, AuthenticateCall(keys_, *context, "Engine.AwaitSamples"),
+                                 *request, response);
+}
+
+grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* EngineService::Watch(Context*) {
+  return WatchStream::Start(runtime_, keys_);
 }
 
 }  // namespace lathe::engine

@@ -1,11 +1,14 @@
-// Ranks agree on one outcome of work that each of them did for itself.
+// Ranks agree on one outcome of work that each of them did for itself, and share texts.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "services/worker/collectives/rank_group.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 
@@ -25,5 +28,10 @@ int64_t TakeFirst(const RankGroup& ranks, std::string_view name, int64_t own);
 
 // Returns the number of ranks that run on this machine, this one included.
 int64_t NumRanksHere(const RankGroup& ranks, std::string_view name);
+
+// Returns the ranks' texts in rank order. Makes two all-gathers. `device` is the device of the
+// group's tensors.
+std::vector<std::string> GatherTexts(const RankGroup& group, const CollectiveCall& call,
+                                     const std::string& text, at::Device device);
 
 }  // namespace lathe::worker

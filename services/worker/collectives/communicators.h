@@ -15,7 +15,7 @@
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/collectives/rendezvous/local_address.h"
-#include "services/worker/collectives/rendezvous/rendezvous_point.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rendezvous/local_address.h"
-#include "services/worker/collectives/rendezvous/rendezvous_point.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/executor/versions/served_versions.h"
 #include "services/worker/executor/versions/version_reader.h"

@@ -18,7 +18,7 @@
 #include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/served_versions.h"
 #include "services/worker/executor/versions/version_table.h"
-#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/lora/adapter.h"
 #include "services/worker/models/model.h"
 
 namespace lathe::worker {

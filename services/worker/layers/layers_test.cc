@@ -5,8 +5,7 @@
 
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
-#include "services/worker/layers/qk_norm.h"
-#include "services/worker/layers/rms_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/layers/rope.h"
 #include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "services/worker/collectives/rank_group.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
@@ -43,5 +44,17 @@ void LogprobsBackward(at::Tensor logits, const SoftmaxStats& stats, const RowTar
 void LogprobsBackwardByTorch(at::Tensor logits, const SoftmaxStats& stats,
                              const RowTargets& targets, const std::vector<float>& slopes,
                              int64_t first_token = 0);
+
+struct ScoredTargets {
+  SoftmaxStats stats;           // over all tokens
+  std::vector<float> logprobs;  // [E]
+};
+
+// Scores `targets` on `logits` [n, W] fp32, contiguous. `logits` are this rank's tokens, from
+// `first_token` on; padding columns are -inf. Each token belongs to exactly one rank, and each rank
+// has at least one. Every rank gets the same bits, after one all-gather; a row's bits do not depend
+// on other rows. A single rank uses SoftmaxStatsOf and TargetLogprobs.
+ScoredTargets ScoreTargets(const at::Tensor& logits, const RowTargets& targets, int64_t first_token,
+                           const RankGroup& tp);
 
 }  // namespace lathe::worker

@@ -1,15 +1,26 @@
 // One trainable LoRA adapter, or a tp rank's part of it: fp32 master weights, AdamW moments,
-// gradient accumulator.
+// gradient accumulator. A pool keeps all adapters of a worker.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <string_view>
 
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/spec/model_part.h"
+#include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
+
+// Fills `matrix` with U(-1/sqrt(in_features), 1/sqrt(in_features)): Kaiming-uniform with a = sqrt
+// 5, like PEFT's A. `matrix` (fp32, contiguous, CPU) is the columns from `first_column` on of a
+// whole matrix [rank, in_features]. Element i of the whole matrix is a function of (seed, name, i)
+// only. So it does not depend on other matrices, adapters, threads or ranks.
+void FillKaimingUniform(at::Tensor matrix, uint64_t seed, std::string_view name,
+                        int64_t in_features, int64_t first_column);
 
 // The AdapterPool owns adapters. Only the executor thread uses them.
 class Adapter {
@@ -73,6 +84,21 @@ class Adapter {
   AdapterSizes sizes_;
   std::shared_ptr<AdapterWeights> weights_;
   std::shared_ptr<AdapterWeights> replaced_;  // weights replaced last, if others held them
+};
+
+// Only the executor thread uses it. Sorted by model id, so that reports have a stable order.
+class AdapterPool {
+ public:
+  // Adds `adapter` or replaces the previous adapter of `model_id`.
+  void Put(const std::string& model_id, std::shared_ptr<Adapter> adapter);
+  void Drop(const std::string& model_id);
+  // Returns nullptr if there is no such model. Shared, because a pass may outlive the model's
+  // removal.
+  std::shared_ptr<Adapter> Find(const std::string& model_id) const;
+  const std::map<std::string, std::shared_ptr<Adapter>>& adapters() const { return adapters_; }
+
+ private:
+  std::map<std::string, std::shared_ptr<Adapter>> adapters_;
 };
 
 }  // namespace lathe::worker

@@ -7,7 +7,7 @@
 
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/lora/lora_linear.h"
-#include "services/worker/spec/model_spec.h"
+#include "services/worker/spec/model_part.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

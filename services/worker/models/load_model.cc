@@ -9,13 +9,12 @@
 #include <absl/strings/str_join.h>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/collectives/gather_texts.h"
+#include "services/worker/collectives/agreement.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/json_file.h"
 #include "services/worker/models/qwen3/config.h"
 #include "services/worker/models/qwen3/hf_weights.h"
 #include "services/worker/models/qwen3/model.h"
-#include "services/worker/models/qwen3/sharding.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "services/worker/layers/attention.h"
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/models/model.h"
 
 namespace lathe::worker {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/collectives/mesh.h"
-#include "services/worker/collectives/rendezvous/rendezvous_point.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/piece.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/rpc/lora_conversion.h"
 #include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
 

@@ -1,4 +1,4 @@
-// lathe.v1 engine messages -> ops.h commands.
+// lathe.v1 engine messages -> commands of ops/.
 #pragma once
 
 #include <string>

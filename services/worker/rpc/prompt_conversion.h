@@ -1,4 +1,4 @@
-// Conversion of prompt-scoring requests and results: lathe.v1 <-> ops.h.
+// Conversion of prompt-scoring requests and results: lathe.v1 <-> ops/.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 #include <variant>
 
 #include "libs/common/errors.h"
-#include "services/worker/rpc/lora_conversion.h"
 #include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
+#include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {
 namespace {

@@ -1,4 +1,4 @@
-// Conversion of ops.h reports and states to lathe.v1, as the engine stores them and users receive
+// Conversion of ops/ reports and states to lathe.v1, as the engine stores them and users receive
 // them.
 #pragma once
 

@@ -1,13 +1,18 @@
-// Conversion of forward and forward_backward requests, as the engine accepted them, to ops.h.
+// Conversion of LoRA shapes and of forward and forward_backward requests, as the engine accepted
+// them, to ops/.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "protos/lathe/v1/types.pb.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/ops/training.h"
 
 namespace lathe::worker {
+
+LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora);
+lathe::v1::LoraConfig ToProto(const LoraSpec& spec);
 
 // Fills in values that the request omits: ones for missing cross_entropy weights, the loss's
 // default configuration (tinker-api 16.1), and each datum's loss_scale. The engine has validated

@@ -17,7 +17,7 @@
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
-#include "services/worker/rpc/lora_conversion.h"
+#include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {
 namespace {

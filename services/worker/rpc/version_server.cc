@@ -14,7 +14,7 @@
 #include "libs/common/random/random_id.h"
 #include "libs/common/rpc/server.h"
 #include "libs/common/rpc/status.h"
-#include "services/worker/rpc/lora_conversion.h"
+#include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {
 namespace {

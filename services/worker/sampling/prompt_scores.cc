@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/kernels/cpu/sampling/multinomial_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/layers/sharded_logprobs.h"
+#include "services/worker/layers/logprobs.h"
 #include "services/worker/sampling/sampler/vocabulary_shard.h"
 
 namespace lathe::worker {

@@ -1,12 +1,44 @@
-// A tensor-parallel rank's part of a base model. Free of torch.
+// Shape of a base model, and a tensor-parallel rank's part of it. Free of torch.
 #pragma once
 
 #include <cstdint>
-
-#include "services/worker/spec/model_spec.h"
-#include "services/worker/spec/shard.h"
+#include <string>
+#include <vector>
 
 namespace lathe::worker {
+
+// The supported fields of an HF config.json. The loader rejects all others.
+struct ModelSpec {
+  std::string family;  // "qwen3"
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 1e6;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  std::vector<int64_t> eos_token_ids;  // generation_config.json, else config.json
+};
+
+// A rank's place on axis tp, along which a model's tensors are sharded: `index` in [0, size).
+struct TpPlace {
+  int64_t index = 0;
+  int64_t size = 1;  // 1: every tensor is whole
+};
+
+// Positions [begin, begin + size) of one dimension, followed by `padding` positions that hold zero
+// and exist in no file. The padding gives all ranks the same size.
+struct Shard {
+  int64_t begin = 0;
+  int64_t size = 0;
+  int64_t padding = 0;
+  int64_t padded_size() const { return size + padding; }
+};
 
 // Sharding of a decoder along axis tp. Source: Megatron-LM (arXiv:1909.08053) section 3.
 //

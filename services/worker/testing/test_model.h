@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/sampling/cache/kv_cache.h"

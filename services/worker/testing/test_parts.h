@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/models/qwen3/sharding.h"
+#include "services/worker/models/qwen3/config.h"
 
 namespace lathe::worker {
 

@@ -9,11 +9,27 @@
 #include "libs/common/json/json.h"
 #include "services/worker/tokenizer/added_tokens.h"
 #include "services/worker/tokenizer/bpe_model.h"
-#include "services/worker/tokenizer/post_processor.h"
+#include "services/worker/tokenizer/component.h"
 #include "services/worker/tokenizer/pre_tokenizer.h"
 #include "services/worker/tokenizer/text_normalizer.h"
 
 namespace lathe::worker {
+
+// Special tokens before and behind a text. Immutable, usable from any thread.
+class PostProcessor {
+ public:
+  // Reads the stage. InvalidArgument names the component that is broken or not supported.
+  static absl::StatusOr<PostProcessor> Read(const Json& root);
+
+  const std::vector<int32_t>& before() const { return before_; }
+  const std::vector<int32_t>& behind() const { return behind_; }
+
+ private:
+  absl::Status AddTemplate(const Component& component);
+
+  std::vector<int32_t> before_;
+  std::vector<int32_t> behind_;
+};
 
 // All encoding stages of a file. Immutable, usable from any thread.
 class TextEncoder {

@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/tokenizer/byte_level.h"
 #include "services/worker/tokenizer/replacement.h"
+#include "services/worker/tokenizer/unicode.h"
 
 namespace lathe::worker {
 

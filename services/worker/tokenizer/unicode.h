@@ -1,7 +1,9 @@
-// Character properties and normal forms. All use of ICU is here.
+// Characters: properties, normal forms, and the printable characters that stand for bytes. All use
+// of ICU is here.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,5 +23,12 @@ bool IsWord(char32_t character);        // \w of UTS 18: letters, marks, digits,
 
 // Returns the index of the first byte that does not belong to a valid UTF-8 character, or npos.
 size_t FirstInvalidByte(std::string_view text);
+
+// Appends the character of each byte of `text` to `out`, in UTF-8.
+void AppendByteLevel(std::string_view text, std::string& out);
+
+// Returns the bytes that the characters of `token` represent. If a character is outside the table,
+// returns the token's own bytes, as Hugging Face does.
+std::string FromByteLevel(std::string_view token);
 
 }  // namespace lathe::worker

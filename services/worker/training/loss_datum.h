@@ -1,4 +1,4 @@
-// Converts requests of ops.h to the input of loss programs. Free of torch.
+// Converts requests of ops/ to the input of loss programs. Free of torch.
 #pragma once
 
 #include <vector>

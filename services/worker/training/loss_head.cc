@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/worker/layers/sharded_logprobs.h"
+#include "services/worker/layers/logprobs.h"
 #include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {

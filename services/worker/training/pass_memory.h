@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "services/worker/spec/model_spec.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

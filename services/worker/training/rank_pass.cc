@@ -8,7 +8,7 @@
 
 #include <absl/strings/str_format.h>
 
-#include "services/worker/collectives/gather_texts.h"
+#include "services/worker/collectives/agreement.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {

@@ -11,7 +11,7 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/lora/adapter.h"
 #include "services/worker/models/model.h"
 #include "services/worker/ops/commands.h"
 #include "services/worker/ops/training.h"

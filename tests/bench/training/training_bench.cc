@@ -27,7 +27,7 @@
 
 #include "libs/common/losses/registry.h"
 #include "services/worker/layers/base_linear.h"
-#include "services/worker/lora/adapter_pool.h"
+#include "services/worker/lora/adapter.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/torch/aten.h"

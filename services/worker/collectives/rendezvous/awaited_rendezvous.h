@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "services/worker/collectives/rendezvous/rendezvous_point.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 
 namespace lathe::worker {
 

@@ -7,19 +7,31 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "libs/common/concurrency/bounded_queue.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/executor/executor_item.h"
 #include "services/worker/executor/lockstep/lockstep_round.h"
 #include "services/worker/executor/planning/time_share.h"
 #include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
+#include "services/worker/ops/commands.h"
 
 namespace lathe::worker {
+
+struct SubmittedCommand {
+  Command command;
+  std::string encoded;  // for the other ranks
+};
+
+struct ResetItem {
+  int64_t generation = 0;
+};
+
+using ExecutorItem = std::variant<SubmittedCommand, ResetItem, VersionJobDone, RecoveryJobDone>;
 
 // The result of an ExecutorCore depends only on the items it applies, their order, and whose unit
 // is next. Rank 0 decides these in rounds, and the other ranks follow. Work that each rank does for

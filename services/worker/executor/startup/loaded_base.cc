@@ -17,7 +17,6 @@
 #include "libs/common/version.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
-#include "services/worker/collectives/gather_texts.h"
 #include "services/worker/executor/lockstep/on_all_ranks.h"
 #include "services/worker/executor/planning/step_rate.h"
 #include "services/worker/executor/startup/cpu_arithmetic.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "services/worker/spec/model_spec.h"
+#include "services/worker/spec/model_part.h"
 
 namespace lathe::worker {
 

@@ -12,7 +12,6 @@
 
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/qwen3/config.h"
-#include "services/worker/models/qwen3/sharding.h"
 #include "services/worker/testing/test_random_folder.h"
 #include "services/worker/testing/test_ranks.h"
 #include "services/worker/testing/test_temp_dir.h"

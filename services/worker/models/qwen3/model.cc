@@ -9,8 +9,7 @@
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
-#include "services/worker/layers/qk_norm.h"
-#include "services/worker/layers/rms_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/lora/lora_linear.h"
 #include "services/worker/models/packed_attention.h"
 

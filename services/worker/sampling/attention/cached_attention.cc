@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/sampling/attention/cached_attention_by_kernel.h"
 
 namespace lathe::worker {

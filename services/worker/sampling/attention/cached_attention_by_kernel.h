@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/sampling/attention/attention_plan.h"
 #include "services/worker/torch/aten.h"
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/layers/attention.h"
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 #include "services/worker/sampling/attention/cached_attention_by_kernel.h"
 #include "services/worker/testing/test_model.h"
 

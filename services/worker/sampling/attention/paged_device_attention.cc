@@ -1,7 +1,7 @@
 #include "services/worker/sampling/attention/paged_device_attention.h"
 
 #include "services/worker/layers/device_stream.h"
-#include "services/worker/layers/qk_norm.h"
+#include "services/worker/layers/norms.h"
 
 namespace lathe::worker {
 namespace {

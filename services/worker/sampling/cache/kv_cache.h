@@ -8,7 +8,7 @@
 #include "services/worker/kernels/cpu/attention/kv_block.h"
 #include "services/worker/kernels/cpu/matmul/weight_matmul.h"
 #include "services/worker/sampling/cache/prefix_cache.h"
-#include "services/worker/spec/model_spec.h"
+#include "services/worker/spec/model_part.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

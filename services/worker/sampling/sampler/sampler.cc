@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
-#include "services/worker/kernels/cpu/sampling/top_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/sampling/sampler/device_sampler.h"
 #include "services/worker/sampling/sampler/row_distribution.h"

@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/kernels/cpu/sampling/multinomial_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/sampling/sampler/row_distribution.h"
 #include "services/worker/testing/test_vocabulary.h"
 

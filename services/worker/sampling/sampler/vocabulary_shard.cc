@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "services/worker/kernels/cpu/sampling/top_kernel.h"
+#include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 
 namespace lathe::worker {
 namespace {

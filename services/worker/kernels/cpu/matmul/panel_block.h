@@ -3,13 +3,18 @@
 #pragma once
 
 #include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
-#include "services/worker/kernels/cpu/matmul/panel_words.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
+#include "services/worker/kernels/cpu/vectors.h"
 
 namespace lathe::worker {
+
+inline constexpr int64_t kPanelVectors = kMatmulPanel / kLanes;
+
+typedef int32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(4 * kLanes)));  // bf16
 
 #define LATHE_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define LATHE_BF16_TARGET \

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "services/worker/kernels/cpu/matmul/panel_words.h"
+#include "services/worker/kernels/cpu/matmul/panel_block.h"
 
 namespace lathe::worker {
 

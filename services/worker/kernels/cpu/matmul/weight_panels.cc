@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "services/worker/kernels/cpu/matmul/panel_words.h"
+#include "services/worker/kernels/cpu/matmul/panel_block.h"
 
 namespace lathe::worker {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "services/worker/kernels/cpu/sampling/exp_sum.h"
 #include "services/worker/kernels/cpu/sampling/exponential.h"
@@ -9,6 +11,7 @@
 #include "services/worker/kernels/cpu/vector_math.h"
 
 namespace lathe::worker {
+
 namespace {
 
 constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial results
@@ -108,6 +111,95 @@ int32_t GumbelMaxAmong(std::span<const int32_t> token_ids, const float* weights,
     }
   }
   return winner;
+}
+
+LATHE_SIMD_CLONES
+void TopOf(std::span<const float> values, std::span<int32_t> indices) {
+  if (indices.empty()) return;
+  constexpr int64_t kChunk = 256;
+  const auto is_larger = [&](int32_t a, int32_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  };
+  // The front of the heap is the smallest of the largest values so far.
+  std::iota(indices.begin(), indices.end(), 0);
+  std::make_heap(indices.begin(), indices.end(), is_larger);
+  const auto n = static_cast<int64_t>(values.size());
+  for (auto begin = static_cast<int64_t>(indices.size()); begin < n; begin += kChunk) {
+    const int64_t end = std::min(n, begin + kChunk);
+    // Most chunks have none: a later value must be larger, not equal.
+    if (!(MaxOfRange(values.data() + begin, end - begin) > values[indices.front()])) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      if (!(values[i] > values[indices.front()])) continue;
+      std::pop_heap(indices.begin(), indices.end(), is_larger);
+      indices.back() = static_cast<int32_t>(i);
+      std::push_heap(indices.begin(), indices.end(), is_larger);
+    }
+  }
+  std::sort_heap(indices.begin(), indices.end(), is_larger);
+}
+
+namespace {
+
+constexpr int64_t kStretch = 512;  // tokens per partial sum
+constexpr uint32_t kStream = 1;    // last word of the counter; GumbelMax uses 0
+
+// Sums in lanes, so that the order is the same on every CPU.
+LATHE_INLINE double SumOf(const float* weights, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma omp simd
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weights[i + lane];
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] += weights[i];
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
+// ends[s] is the sum of the weights of stretches 0 … s.
+LATHE_SIMD_CLONES
+void SumStretches(std::span<const float> weights, std::span<double> ends) {
+  const auto n = static_cast<int64_t>(weights.size());
+  double end = 0;
+  for (size_t stretch = 0; stretch < ends.size(); ++stretch) {
+    const int64_t begin = static_cast<int64_t>(stretch) * kStretch;
+    end += SumOf(weights.data() + begin, std::min(kStretch, n - begin));
+    ends[stretch] = end;
+  }
+}
+
+// Returns a uniform number in (0, 1) with 53 bits.
+double Uniform(uint64_t seed, uint32_t position, uint32_t index) {
+  const std::array<uint32_t, 4> bits = Philox({index, position, 0, kStream}, seed);
+  const uint64_t high = (uint64_t{bits[0]} << 32 | bits[1]) >> 12;
+  return (static_cast<double>(high) + 0.5) * 0x1p-52;
+}
+
+}  // namespace
+
+void SampleMultinomial(std::span<const float> weights, uint64_t seed, uint32_t position,
+                       std::span<int32_t> tokens) {
+  const auto n = static_cast<int64_t>(weights.size());
+  std::vector<double> ends((n + kStretch - 1) / kStretch);
+  SumStretches(weights, ends);
+  for (size_t index = 0; index < tokens.size(); ++index) {
+    const double place = Uniform(seed, position, static_cast<uint32_t>(index)) * ends.back();
+    // The first stretch that ends behind the place. A stretch without weight is never selected.
+    const auto found = std::upper_bound(ends.begin(), ends.end() - 1, place);
+    const int64_t begin = (found - ends.begin()) * kStretch;
+    double reached = found == ends.begin() ? 0 : *(found - 1);
+    int64_t token = begin;
+    // Rounding may put the place behind the stretch's last weight, which is then taken.
+    for (int64_t i = begin; i < std::min(n, begin + kStretch) && reached <= place; ++i) {
+      if (weights[i] == 0) continue;
+      reached += weights[i];
+      token = i;
+    }
+    tokens[index] = static_cast<int32_t>(token);
+  }
 }
 
 }  // namespace lathe::worker

@@ -41,4 +41,17 @@ GumbelMaxResult GumbelMax(std::span<const float> weights, const SampleKey& key,
 int32_t GumbelMaxAmong(std::span<const int32_t> token_ids, const float* weights,
                        const SampleKey& key);
 
+// Fills `indices` with the indices of the largest values, largest first. Of equal values the lower
+// index comes first. `indices` is not longer than `values`, which have no NaN.
+void TopOf(std::span<const float> values, std::span<int32_t> indices);
+
+// Fills `tokens` with independent samples, with replacement. A token's probability is its weight
+// divided by the sum. Sample j is a function of (seed, position, j) and the weights; GumbelMax
+// never uses its random numbers. Weights are finite and not negative, not all zero.
+//
+// Samples by inversion: one pass over the row serves all samples, while GumbelMax needs one for
+// each.
+void SampleMultinomial(std::span<const float> weights, uint64_t seed, uint32_t position,
+                       std::span<int32_t> tokens);
+
 }  // namespace lathe::worker
