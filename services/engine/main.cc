@@ -313,7 +313,7 @@ int Run(Settings settings, const sigset_t& signals) {
   AdminService admin(runtime, keys, dispatcher);
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
-    return Fail(status, kExitUnavailable);
+    return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
   }
   absl::StatusOr<Servers> servers =
       Servers::Start(settings.servers,

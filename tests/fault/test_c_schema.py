@@ -1,4 +1,4 @@
-"""Rows C12 and C13 of the fault table: engines that migrate at once, and a schema from later."""
+"""Rows C12 and C13 of the fault table: engines that migrate at once, rows of other versions."""
 
 import contextlib
 import os
@@ -107,3 +107,21 @@ def test_c13_a_schema_that_is_newer_is_refused_with_both_versions(tmp_path, clus
         assert process.wait(60) == EXIT_CONFIGURATION, log.read_text()
         assert re.search(rf"version {VERSION + 1}\b.*version {VERSION}\b.*start the newer",
                          log.read_text())
+
+
+def test_c13_a_plan_from_before_messages_is_refused_with_its_format(tmp_path):
+    data_dir = tmp_path / "data"
+    with engine(data_dir) as (process, log):
+        wait_for(lambda: "serving" in log.read_text(), log.read_text)
+        process.terminate()
+        assert process.wait(60) == 0
+    with contextlib.closing(sqlite3.connect(data_dir / "lathe.db")) as database:
+        columns = {row[1]: 1 if row[2] == "INTEGER" else "x"
+                   for row in database.execute("PRAGMA table_info(requests)")}
+        columns.update(plan=b"\x03\x01", done_at=0)
+        database.execute(f"INSERT INTO requests ({', '.join(columns)}) "
+                         f"VALUES ({', '.join('?' * len(columns))})", list(columns.values()))
+        database.commit()
+    with engine(data_dir) as (process, log):
+        assert process.wait(60) == EXIT_CONFIGURATION, log.read_text()
+        assert "has format 3 of an engine before" in log.read_text()

@@ -1,6 +1,8 @@
 #include "services/engine/core/plan.h"
 
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "google/protobuf/repeated_ptr_field.h"
 #include "protos/lathe/v1/store.pb.h"

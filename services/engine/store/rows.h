@@ -97,7 +97,7 @@ struct RequestRow {
   std::string body_id;  // empty: no body
   int64_t body_bytes = 0;
   int64_t tokens = 0;  // charged to the tenant
-  std::string plan;    // fixed at accept (seeds, dirs, version ids…), in the core's encoding
+  std::string plan;    // fixed at accept (seeds, dirs, version ids…): a lathe.v1.Plan
   int64_t epoch = 0;   // epoch of the group when the request was dispatched
   int64_t accepted_at = 0;
   int64_t done_at = 0;
