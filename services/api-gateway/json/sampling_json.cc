@@ -75,9 +75,9 @@ constexpr ObjectFields kSamplingParams = {"SamplingParams", kSamplingParamsField
 
 constexpr char kTopK[] = R"("minimum": 0, "maximum": 128)";
 constexpr Field kSampleFields[] = {
+    {.name = "prompt", .is_required = true, .read = ReadPrompt, .ref = "ModelInput"},
     {.name = "sampling_session_id", .is_required = true},
     {.name = "seq_id", .is_required = true, .schema = R"("minimum": 0)"},
-    {.name = "prompt", .is_required = true, .read = ReadPrompt, .ref = "ModelInput"},
     {.name = "num_samples", .fallback = 1, .schema = R"("minimum": 1, "maximum": 1024)"},
     {.name = "sampling_params", .to = "params", .is_required = true, .object = &kSamplingParams},
     {.name = "prompt_logprobs"},
