@@ -49,7 +49,7 @@ def test_ranks_take_the_places_that_a_launcher_gives_them(launcher):
     ({"RANK": "1"}, ["--tp", "2", "--rank", "2"], "rank is 2"),
     ({"JOB_COMPLETION_INDEX": "2"}, ["--tp", "2"], "rank is 2"),
     ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "0"}, ["--tp", "2"],
-     "device is auto: 2 ranks on this machine need a GPU each, 1 are there"),
+     "device is auto: 2 ranks on this machine need a GPU each, 1 are available"),
 ])
 def test_a_place_that_is_none_is_named(env, arguments, complaint, tmp_path):
     answer = subprocess.run(

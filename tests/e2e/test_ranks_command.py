@@ -148,7 +148,7 @@ def test_ranks_that_are_none_are_named(ranks, tmp_path):
     ({"LATHE_METRICS__WORKER_LISTEN": "127.0.0.1:9000"}, [],
      "LATHE_METRICS__WORKER_LISTEN is one port for all 2 ranks"),
     ({"CUDA_VISIBLE_DEVICES": "3"}, [],
-     "device is auto: 2 ranks on this machine need a GPU each, 1 are there"),
+     "device is auto: 2 ranks on this machine need a GPU each, 1 are available"),
     ({"CUDA_VISIBLE_DEVICES": "3"}, ["--device", "cuda"], "device is cuda: 2 ranks on this"),
 ])
 def test_what_several_ranks_cannot_share_is_named(env, arguments, complaint, tmp_path):

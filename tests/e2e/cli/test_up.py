@@ -107,7 +107,7 @@ def test_more_ranks_than_gpus_are_named(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     refused = bench.run_up("--tp", "3")
     assert refused.returncode == 78
-    assert "device is auto: 3 ranks on this machine need a GPU each, 2 are there" in refused.stderr
+    assert "device is auto: 3 ranks on this machine need a GPU each, 2 are available" in refused.stderr
     bench.up("--tp", "3", "--device", "cpu").wait_for("next ")
 
 
