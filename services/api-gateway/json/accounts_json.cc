@@ -26,7 +26,7 @@ constexpr Field kOwnerFields[] = {
      .to = "owner",
      .is_required = true,
      .schema = R"("enum": ["own", "accessible", "user"])"},
-    {.name = "owner_urns", .min_count = 1, .max_count = 10},
+    {.name = "owner_urns", .min_count = 1, .schema = R"("maxItems": 10)"},
 };
 constexpr ObjectFields kOwner = {"", kOwnerFields};
 
@@ -39,13 +39,13 @@ constexpr ObjectFields kCursor = {"SessionCursor", kCursorFields};
 // An empty list is an error: it would find nothing, but some clients mean everything by it.
 constexpr Field kSearchFields[] = {
     {.name = "session_id", .about = "With display_name: either one suffices."},
-    {.name = "project_ids", .min_count = 1, .max_count = 100, .ref = "ProjectId"},
+    {.name = "project_ids", .min_count = 1, .schema = R"("maxItems": 100)", .ref = "ProjectId"},
     {.name = "user_metadata", .about = "Exact; every pair must hold."},
     {.name = "display_name",
      .about = "Words, in any case, all of which are in the name.",
      .schema = R"("minLength": 1)"},
     {.name = "owner", .to = kSame, .object = &kOwner},
-    {.name = "statuses", .min_count = 1, .max_count = 16, .object = &kStatus},
+    {.name = "statuses", .min_count = 1, .object = &kStatus, .schema = R"("maxItems": 16)"},
     {.name = "limit", .schema = R"("minimum": 1, "maximum": 200, "default": 50)"},
     {.name = "cursor", .object = &kCursor},
 };

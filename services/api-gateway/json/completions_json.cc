@@ -17,7 +17,7 @@ void CheckTargetType(LargeObject& in, std::string_view name, Message&) {
 }
 
 void ReadTimeout(LargeObject& in, std::string_view name, Message& message) {
-  const double seconds = in.NumberOr(name, 0);
+  const double seconds = in.NumberOf(name, *in.Find(name));
   if (seconds < 0) in.errors().Fail(in.PointerTo(name), "0 or more seconds");
   auto& request = static_cast<v1::AwaitSamplesRequest&>(message);
   request.set_wait_ms(absl::ToInt64Milliseconds(absl::Seconds(seconds)));

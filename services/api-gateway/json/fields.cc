@@ -2,8 +2,9 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include <type_traits>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
@@ -19,9 +20,16 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using simdjson::dom::element;
 
+// Keeps what it has found, because a search by name costs more than reading a small member.
 const FieldDescriptor& FieldOf(const Descriptor& type, const Field& field) {
-  const std::string_view name = field.to.empty() ? field.name : field.to;
-  return *type.FindFieldByName(std::string(name));
+  thread_local absl::flat_hash_map<std::pair<const Descriptor*, const Field*>,
+                                   const FieldDescriptor*>
+      found;
+  const FieldDescriptor*& to = found[{&type, &field}];
+  if (to == nullptr) {
+    to = type.FindFieldByName(std::string(field.to.empty() ? field.name : field.to));
+  }
+  return *to;
 }
 
 bool IsA(const FieldDescriptor& to, const Descriptor& type) {
@@ -38,21 +46,27 @@ bool IsTime(const FieldDescriptor& to) {
   return IsA(to, *google::protobuf::Timestamp::descriptor());
 }
 
-// Returns the words of error messages for what a member must be.
-std::string_view KindOf(const FieldDescriptor& to) {
+// Returns JSON Schema's name of the type.
+std::string_view SchemaType(const FieldDescriptor& to) {
   switch (to.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
     case FieldDescriptor::CPPTYPE_UINT64:
-      return "an integer";
+      return "integer";
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return "a number";
+      return "number";
     case FieldDescriptor::CPPTYPE_BOOL:
-      return "a boolean";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return "a string";
+      return "boolean";
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return IsTime(to) ? "string" : "object";
     default:
-      return IsTime(to) ? "a string" : "an object";
+      return "string";
   }
+}
+
+// Returns the type as error messages name it, as in "an integer".
+std::string KindOf(const FieldDescriptor& to) {
+  const std::string_view type = SchemaType(to);
+  return absl::StrCat(type == "integer" || type == "object" ? "an " : "a ", AbslView(type));
 }
 
 void SetFallback(const Field& field, const FieldDescriptor& to, Message& message) {
@@ -66,6 +80,18 @@ void SetFallback(const Field& field, const FieldDescriptor& to, Message& message
   }
   if (const auto* text = std::get_if<std::string_view>(&field.fallback)) {
     set.SetString(&message, &to, std::string(*text));
+  }
+}
+
+bool HasFallback(const Field& field) {
+  return !std::holds_alternative<std::monostate>(field.fallback);
+}
+
+void SetFallbacks(const ObjectFields& object, Message& message) {
+  for (const Field& field : object.fields) {
+    if (HasFallback(field)) {
+      SetFallback(field, FieldOf(*message.GetDescriptor(), field), message);
+    }
   }
 }
 
@@ -118,48 +144,51 @@ void ReadValue(LargeObject& in, const Field& field, const FieldDescriptor& to, e
   if (IsList(to)) return ReadList(in, field, to, value, message);
   const google::protobuf::Reflection& set = *message.GetReflection();
   if (IsMetadata(to)) {
-    for (const v1::NamedString& entry : ReadMetadata(in, field.name)) {
-      set.AddMessage(&message, &to)->CopyFrom(entry);
+    for (v1::NamedString& entry : ReadMetadata(in, field.name)) {
+      static_cast<v1::NamedString&>(*set.AddMessage(&message, &to)) = std::move(entry);
     }
     return;
   }
   switch (to.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
-      return set.SetInt64(&message, &to, in.IntOr(field.name, 0));
+      return set.SetInt64(&message, &to, in.IntOf(field.name, value));
     case FieldDescriptor::CPPTYPE_UINT64:
-      return set.SetUInt64(&message, &to, in.OptionalSeed(field.name).value_or(0));
+      return set.SetUInt64(&message, &to, in.SeedOf(field.name, value));
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return set.SetDouble(&message, &to, in.NumberOr(field.name, 0));
+      return set.SetDouble(&message, &to, in.NumberOf(field.name, value));
     case FieldDescriptor::CPPTYPE_BOOL:
-      return set.SetBool(&message, &to, in.BoolOr(field.name, false));
+      return set.SetBool(&message, &to, in.BoolOf(field.name, value));
     case FieldDescriptor::CPPTYPE_STRING:
-      return set.SetString(&message, &to, in.StringOr(field.name, ""));
+      return set.SetString(&message, &to, in.StringOf(field.name, value));
     default:
       return ReadNested(in, field, to, message);
   }
 }
 
 void ReadField(LargeObject& in, const Field& field, Message& message) {
+  const auto value = in.Take(field.name);
+  const bool is_null = value && value->is_null();
+  const bool is_absent = !value || is_null;
   if (field.to == kSame) {
-    if (!field.is_required && !in.Has(field.name)) return;
+    if (is_absent && !field.is_required) return SetFallbacks(*field.object, message);
     LargeObject object = in.ObjectOrEmpty(field.name);
     return ReadFields(object, *field.object, message);
   }
-  const auto value = in.Find(field.name);
+  // Most members are absent. They cost no look at the message's type.
+  if (!value && !field.is_required && !HasFallback(field)) return;
   if (field.read != nullptr) {
-    if (value || field.is_required) field.read(in, field.name, message);
+    if (!is_absent || field.is_required) field.read(in, field.name, message);
     return;
   }
   const FieldDescriptor& to = FieldOf(*message.GetDescriptor(), field);
-  if (value) return ReadValue(in, field, to, *value, message);
-  const bool is_null = in.IsNull(field.name);
-  if (is_null && !field.is_nullable && to.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-    return in.errors().Fail(in.PointerTo(field.name), "a finite number, got null");
+  const bool is_number = to.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+  if (!is_absent || (is_null && is_number && !field.is_nullable)) {
+    return ReadValue(in, field, to, *value, message);
   }
   if (field.is_required && !(is_null && field.is_nullable)) {
-    return in.errors().Fail(in.PointerTo(field.name),
-                            absl::StrCat(AbslView(KindOf(to)), field.is_nullable ? " or null" : "",
-                                         ", but it is missing"));
+    return in.errors().Fail(
+        in.PointerTo(field.name),
+        absl::StrCat(KindOf(to), field.is_nullable ? " or null" : "", ", but it is missing"));
   }
   SetFallback(field, to, message);
 }
@@ -171,21 +200,6 @@ OrderedJson Members(std::string_view members) {
 
 OrderedJson Reference(std::string_view name) {
   return {{"$ref", absl::StrCat("#/components/schemas/", AbslView(name))}};
-}
-
-// JSON Schema's name for the type.
-const char* SchemaType(const FieldDescriptor& to) {
-  switch (to.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64:
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return "integer";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return "number";
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return "boolean";
-    default:
-      return "string";
-  }
 }
 
 OrderedJson ObjectSchema(const ObjectFields& object, const Descriptor& type, OrderedJson* schemas);

@@ -106,9 +106,18 @@ LargeObject::LargeObject(element value, std::string pointer, LargeContext& error
     return;
   }
   object_ = object;
+  absl::InlinedVector<std::string_view, 16> few;
   absl::flat_hash_set<std::string_view> names;
   for (const auto field : object) {
-    if (names.insert(field.key).second) continue;
+    // A few names are compared faster than they are hashed.
+    if (few.size() < 16) {
+      const bool is_new = std::find(few.begin(), few.end(), field.key) == few.end();
+      few.push_back(field.key);
+      if (is_new) continue;
+    } else if (std::find(few.begin(), few.end(), field.key) == few.end() &&
+               names.insert(field.key).second) {
+      continue;
+    }
     const std::string where = PointerTo(field.key.substr(0, 100));
     errors_.Set(WithDetail(absl::InvalidArgumentError("key given twice at " + where),
                            "duplicate_key", where));
@@ -139,9 +148,11 @@ std::string LargeObject::PointerTo(std::string_view name) const {
   return absl::StrCat(pointer_, "/", AbslView(name));
 }
 
-bool LargeObject::IsNull(std::string_view name) const {
+std::optional<element> LargeObject::Take(std::string_view name) {
+  asked_names_.push_back(name);
   element value;
-  return object_ && object_->at_key(name).get(value) == simdjson::SUCCESS && value.is_null();
+  if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS) return std::nullopt;
+  return value;
 }
 
 void LargeObject::FailType(std::string_view name, std::string_view expected, element value) {
@@ -174,52 +185,44 @@ int64_t LargeObject::Int(std::string_view name) {
   return IntOr(name, 0);
 }
 
-std::string LargeObject::StringOr(std::string_view name, std::string fallback) {
-  const auto value = Find(name);
-  if (!value) return fallback;
+std::string LargeObject::StringOf(std::string_view name, element value) {
   std::string_view text;
-  if (value->get(text) != simdjson::SUCCESS) FailType(name, "a string", *value);
+  if (value.get(text) != simdjson::SUCCESS) FailType(name, "a string", value);
   return std::string(text);
 }
 
-int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
-  return OptionalInt(name).value_or(fallback);
+int64_t LargeObject::IntOf(std::string_view name, element value) {
+  int64_t number = 0;
+  if (value.get(number) != simdjson::SUCCESS) FailType(name, "a 64-bit integer", value);
+  return number;
 }
 
-double LargeObject::NumberOr(std::string_view name, double fallback) {
-  Find(name);  // marks the name as known; Find takes null for absent, but null is an error here
-  element value;
-  if (!object_ || object_->at_key(name).get(value) != simdjson::SUCCESS) return fallback;
-  double number = fallback;
+uint64_t LargeObject::SeedOf(std::string_view name, element value) {
+  uint64_t number = 0;
+  if (value.get(number) == simdjson::SUCCESS) return number;
+  return static_cast<uint64_t>(IntOf(name, value));
+}
+
+double LargeObject::NumberOf(std::string_view name, element value) {
+  double number = 0;
   if (value.get(number) != simdjson::SUCCESS) FailType(name, "a finite number", value);
   return number;
 }
 
-bool LargeObject::BoolOr(std::string_view name, bool fallback) {
-  const auto value = Find(name);
-  if (!value) return fallback;
-  bool flag = fallback;
-  if (value->get(flag) != simdjson::SUCCESS) FailType(name, "a boolean", *value);
+bool LargeObject::BoolOf(std::string_view name, element value) {
+  bool flag = false;
+  if (value.get(flag) != simdjson::SUCCESS) FailType(name, "a boolean", value);
   return flag;
 }
 
-std::optional<int64_t> LargeObject::OptionalInt(std::string_view name) {
+std::string LargeObject::StringOr(std::string_view name, std::string fallback) {
   const auto value = Find(name);
-  if (!value) return std::nullopt;
-  int64_t number = 0;
-  if (value->get(number) == simdjson::SUCCESS) return number;
-  FailType(name, "a 64-bit integer", *value);
-  return std::nullopt;
+  return value ? StringOf(name, *value) : std::move(fallback);
 }
 
-std::optional<uint64_t> LargeObject::OptionalSeed(std::string_view name) {
+int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
   const auto value = Find(name);
-  if (!value) return std::nullopt;
-  uint64_t number = 0;
-  if (value->get(number) == simdjson::SUCCESS) return number;
-  const auto negative = OptionalInt(name);
-  if (!negative) return std::nullopt;
-  return static_cast<uint64_t>(*negative);
+  return value ? IntOf(name, *value) : fallback;
 }
 
 absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, const std::string& text) {

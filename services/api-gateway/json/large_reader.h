@@ -61,8 +61,15 @@ class LargeObject {
   LargeObject Object(std::string_view name);
   // The same, but an absent member is an empty object.
   LargeObject ObjectOrEmpty(std::string_view name);
-  // Returns true if the member is null, not if it is absent.
-  bool IsNull(std::string_view name) const;
+  // Returns the member, which may be null; unset if it is absent. Called once for a name.
+  std::optional<simdjson::dom::element> Take(std::string_view name);
+  // Returns `value`, which is the member `name`, as a type. Another type is an error.
+  std::string StringOf(std::string_view name, simdjson::dom::element value);
+  int64_t IntOf(std::string_view name, simdjson::dom::element value);
+  // Negative numbers wrap.
+  uint64_t SeedOf(std::string_view name, simdjson::dom::element value);
+  double NumberOf(std::string_view name, simdjson::dom::element value);
+  bool BoolOf(std::string_view name, simdjson::dom::element value);
 
   // Required members: an absent member is an error.
   std::string String(std::string_view name);
@@ -70,12 +77,6 @@ class LargeObject {
   // Optional members: an absent member gives `fallback` or unset.
   std::string StringOr(std::string_view name, std::string fallback);
   int64_t IntOr(std::string_view name, int64_t fallback);
-  // Null is an error, because clients write NaN and infinity as null.
-  double NumberOr(std::string_view name, double fallback);
-  bool BoolOr(std::string_view name, bool fallback);
-  std::optional<int64_t> OptionalInt(std::string_view name);
-  // Negative numbers wrap.
-  std::optional<uint64_t> OptionalSeed(std::string_view name);
 
   std::string PointerTo(std::string_view name) const;
   LargeContext& errors() { return errors_; }

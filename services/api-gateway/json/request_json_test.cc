@@ -72,6 +72,8 @@ TEST_CASE("finish understands its reason", "[json]") {
   const auto request = ReadBody(R"({"reason":{"type":"errored"},"detail":null})", kFinishSession);
   REQUIRE(request.ok());
   CHECK(request->reason() == "errored");
+  const auto none = GENERATE(as<std::string>(), "{}", R"({"reason":null})", R"({"reason":{}})");
+  CHECK(ReadBody(none, kFinishSession)->reason() == "success");
 }
 
 TEST_CASE("optim_step distinguishes Adam from another optimizer", "[json]") {

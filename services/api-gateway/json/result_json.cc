@@ -113,7 +113,7 @@ const char* StateName(v1::QueueState state) {
 
 // The server never uses this permission: results are always whole (tinker-api 11.4).
 void CheckMetadataOnly(LargeObject& in, std::string_view name, google::protobuf::Message&) {
-  in.BoolOr(name, false);
+  in.BoolOf(name, *in.Find(name));
 }
 
 constexpr Field kRetrieveFutureFields[] = {

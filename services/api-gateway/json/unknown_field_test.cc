@@ -14,7 +14,7 @@ TEST_CASE("A number that was asked for is known", "[json]") {
   LargeContext errors;
   {
     LargeObject reader(*element, "/of_a_large_number", errors);
-    CHECK(reader.NumberOr("temperature", 1) == 0.5);
+    CHECK(reader.NumberOf("temperature", *reader.Find("temperature")) == 0.5);
   }
   // The reader has not logged it.
   CHECK(RecordUnknownField("/of_a_large_number", "temperature", {}));
