@@ -8,12 +8,10 @@ import subprocess
 import time
 
 import pytest
-from support.fail_points import ROOT, FailPoints
+from support.fail_points import SCHEMA_VERSION, FailPoints
 from support.lathe_server import BIN
 from support.postgres_cluster import PostgresCluster
 
-HEADER = (ROOT / "services/engine/store/sql/migrations.h").read_text()
-VERSION = int(re.search(r"kSchemaVersion = (\d+);", HEADER).group(1))
 EXIT_CONFIGURATION = 78
 KILLED = -9
 
@@ -55,7 +53,7 @@ def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path
     points = FailPoints(tmp_path / "points")
     # Whoever comes first is killed with more than half done; what is left is less, so nobody else.
     points.set("engine.migration.step=sleep:10000@1",
-               f"engine.migration.step=kill@{VERSION // 2 + 1}")
+               f"engine.migration.step=kill@{SCHEMA_VERSION // 2 + 1}")
 
     def num_waiting():
         return int(cluster.psql("together", "SELECT count(*) FROM pg_locks "
@@ -78,8 +76,8 @@ def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path
         wait_for(lambda: [process.poll() for process, _ in started].count(KILLED) == 1, texts)
         wait_for(lambda: len(migrations(logs)) == 1, texts)
         points.clear()
-        assert f'"from_version":{VERSION // 2 + 1},' in migrations(logs)[0]
-        assert version() == str(VERSION)
+        assert f'"from_version":{SCHEMA_VERSION // 2 + 1},' in migrations(logs)[0]
+        assert version() == str(SCHEMA_VERSION)
         wait_for(lambda: re.search(r"\bserving\b", texts()), texts)
         # The one that was killed comes back as to any other database.
         with engine(tmp_path / "again", url) as (again, log):
@@ -92,7 +90,7 @@ def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path
 def test_c13_a_schema_that_is_newer_is_refused_with_both_versions(tmp_path, cluster, store):
     url = cluster.create_database("newer") if store == "postgres" else None
     data_dir = tmp_path / "data"
-    raise_version = f"UPDATE schema_version SET version = {VERSION + 1}"
+    raise_version = f"UPDATE schema_version SET version = {SCHEMA_VERSION + 1}"
     with engine(data_dir, url) as (process, log):
         wait_for(lambda: "serving" in log.read_text(), log.read_text)
         process.terminate()
@@ -105,7 +103,7 @@ def test_c13_a_schema_that_is_newer_is_refused_with_both_versions(tmp_path, clus
             database.commit()
     with engine(data_dir, url) as (process, log):
         assert process.wait(60) == EXIT_CONFIGURATION, log.read_text()
-        assert re.search(rf"version {VERSION + 1}\b.*version {VERSION}\b.*start the newer",
+        assert re.search(rf"version {SCHEMA_VERSION + 1}\b.*version {SCHEMA_VERSION}\b.*start the newer",
                          log.read_text())
 
 

@@ -7,6 +7,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What an engine of this build migrates a database to.
+SCHEMA_VERSION = int(re.search(r"kSchemaVersion = (\d+);", (
+    ROOT / "services/engine/store/sql/migrations.h").read_text()).group(1))
 LISTED = re.compile(r'^ +\{"([a-z_.]+)",', re.MULTILINE)
 
 

@@ -46,6 +46,17 @@ class Saboteur {
     }
   }
 
+  // Makes commits wait for the replicas `names`; no name: for none.
+  void AwaitReplicas(const std::string& names) {
+    Run(absl::StrCat("ALTER SYSTEM SET synchronous_standby_names = '", names, "'"));
+    Run("SELECT pg_reload_conf()");
+    Await(absl::StrCat(
+        "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = '",
+        names, "'"));
+    // Commits follow the checkpointer's copy of the setting, which it reads before a checkpoint.
+    Run("CHECKPOINT");
+  }
+
   // Waits for a session to wait for `event`, runs `before`, then ends the session.
   void EndSessionThatWaitsFor(const std::string& event, const std::string& before = "") {
     const std::string waiting = absl::StrCat(
@@ -106,13 +117,11 @@ TEST_CASE("PostgresStore: a commit whose outcome was lost is found done, not don
           "[store]") {
   Fixture f;
   // A commit is then on the disk, but waits for a replica that does not exist.
-  f.saboteur.Run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-  f.saboteur.Run("SELECT pg_reload_conf()");
+  f.saboteur.AwaitReplicas("nobody");
   std::future<absl::Status> commit = f.StartCommit({Audit("a"), Audit("b")});
   f.saboteur.EndSessionThatWaitsFor("SyncRep");
   const absl::Status status = commit.get();
-  f.saboteur.Run("ALTER SYSTEM RESET synchronous_standby_names");
-  f.saboteur.Run("SELECT pg_reload_conf()");
+  f.saboteur.AwaitReplicas("");
   INFO(status);
   CHECK(status.ok());
   CHECK(f.saboteur.Int(kAuditRows) == 2);
