@@ -1,7 +1,6 @@
 """Samples that nobody awaits any more: cancel_future, and what the SDK makes of a cancelled await."""
 
 import asyncio
-import time
 
 import pytest
 import tinker
@@ -10,6 +9,7 @@ from tinker import types
 from support.lathe_server import LatheServer, tiny_model
 from support.metrics_page import MetricsPages
 from support.raw_api import RawApi
+from support.waiting import wait_until
 
 PROMPT = [30, 31, 32, 33]
 LONG = 2000  # tokens: far from done when it is cancelled
@@ -42,23 +42,16 @@ def sample(sampler, seq_id, **changes):
                                 "top_k": -1, "top_p": 1.0}, **changes}
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_cancelled_sample_fails_and_makes_room(lathe, api):
     pages = MetricsPages(lathe)
     running = lambda: pages.value("engine", "lathe_engine_requests_running")
     sampler = new_sampler(api, lathe)
     future = api.made("asample", sample(sampler, 0))
-    wait_for(lambda: running() == 1)
+    wait_until(lambda: running() == 1)
     assert api.made("cancel_future", {"request_id": future["request_id"]}) == {}
     result = api.result(future)
     assert "cancelled" in result["error"] and result["category"] == "user"
-    wait_for(lambda: running() == 0)
+    wait_until(lambda: running() == 0)
     # The same request again is the same, and is not computed again.
     again = api.made("asample", sample(sampler, 0))
     assert again["request_id"] == future["request_id"] and api.result(again) == result
@@ -104,4 +97,4 @@ def test_the_sdk_cancels_samples_that_are_no_longer_awaited(lathe):
                 sampling_params=types.SamplingParams(max_tokens=LONG, stop=[])), timeout=2)
 
     asyncio.run(give_up())
-    wait_for(lambda: cancelled() == before + 1)
+    wait_until(lambda: cancelled() == before + 1)

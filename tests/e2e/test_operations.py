@@ -5,7 +5,6 @@ import pathlib
 import re
 import signal
 import sys
-import time
 
 import httpx
 import pytest
@@ -14,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.lathe_server import LatheServer, tiny_model  # noqa: E402
 from support.metrics_page import MetricsPages  # noqa: E402
 from support.raw_api import ADAM, RawApi, RawModel  # noqa: E402
+from support.waiting import wait_until  # noqa: E402
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "operations.md"
 PROMPT = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]}, "num_samples": 1,
@@ -32,13 +32,6 @@ def lathe():
 @pytest.fixture
 def pages(lathe):
     return MetricsPages(lathe)
-
-
-def wait_for(condition, what, timeout=30):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def documented():
@@ -122,15 +115,15 @@ def test_the_gateway_is_not_ready_while_the_engine_is_away(lathe, pages):
     os.kill(up, signal.SIGSTOP)  # it would start the engine again at once
     try:
         pid = lathe.kill("engine")
-        wait_for(lambda: pages.get("gateway", "/readyz").status_code == 503, "the gateway is ready")
+        wait_until(lambda: pages.get("gateway", "/readyz").status_code == 503, "the gateway is ready")
         assert "the engine is not reachable" in pages.get("gateway", "/readyz").text
         assert pages.get("gateway", "/livez").status_code == 200
         assert RawApi(lathe, key="").get("/readyz").status_code == 503
     finally:
         os.kill(up, signal.SIGCONT)
     lathe.wait_restarted("engine", pid)
-    wait_for(lambda: pages.get("gateway", "/readyz").status_code == 200, "the gateway is not ready")
-    wait_for(lambda: lathe.status()["groups"][0]["state"] == "ready", "the worker is not back")
+    wait_until(lambda: pages.get("gateway", "/readyz").status_code == 200, "the gateway is not ready")
+    wait_until(lambda: lathe.status()["groups"][0]["state"] == "ready", "the worker is not back")
     assert pages.get("engine", "/readyz").status_code == 200
 
 
@@ -210,7 +203,7 @@ def test_a_session_s_trace_shows_its_requests_and_where_their_time_went(lathe):
     answer = api.get(f"sessions/{model.session_id}/trace_export").json()
     assert (answer["status"], answer["error"]) == ("ready", None)
     # That a result was delivered is noted a moment after its delivery.
-    wait_for(lambda: httpx.get(answer["url"]).text.count('"deliver"') == 2 * 5, "5 deliveries")
+    wait_until(lambda: httpx.get(answer["url"]).text.count('"deliver"') == 2 * 5, "5 deliveries")
     file = httpx.get(answer["url"])
     assert file.status_code == 200 and file.headers["content-type"] == "application/json"
     trace = file.json()
@@ -251,7 +244,7 @@ def test_after_a_restart_a_trace_says_what_it_lacks(lathe):
     model = RawModel(api)
     url = api.get(f"sessions/{model.session_id}/trace_export").json()["url"]
     lathe.wait_restarted("engine", lathe.kill("engine"))
-    wait_for(lambda: api.get("sessions").status_code == 200, "the engine is not back")
+    wait_until(lambda: api.get("sessions").status_code == 200, "the engine is not back")
     model.accumulate()
     trace = httpx.get(url).json()
     assert "may be missing" in trace["otherData"]["missing"]

@@ -8,12 +8,12 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
 from support.certificates import Authority
 from support.lathe_server import BIN, ROOT, LatheServer, free_port, tiny_model
+from support.waiting import wait_until
 
 SDK_PROGRAM = """
 import sys, tinker
@@ -84,13 +84,6 @@ def served_certificate(port, authority, alpn=None):
 
 def serves_another(port, authority, alpn, before):
     return served_certificate(port, authority, alpn)[0] != before
-
-
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.each_sdk

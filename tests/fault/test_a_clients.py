@@ -19,6 +19,7 @@ from support.lathe_server import LatheServer, tiny_model
 from support.metrics_page import MetricsPages
 from support.raw_api import ADAM, RawApi, RawModel, datum
 from support.stubborn_api import Program, StubbornApi
+from support.waiting import wait_until
 
 # Longer runs: LATHE_FAULT_ROUNDS=50.
 ROUNDS = int(os.environ.get("LATHE_FAULT_ROUNDS", "1"))
@@ -227,13 +228,6 @@ while True:
 """
 
 
-def wait_until(what, is_so):
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def drawn(api, sampler, seq_id):
     """Tokens of a sample with a seed."""
     future = api.made("asample", {
@@ -261,9 +255,9 @@ def test_a6_models_of_a_killed_client_are_offloaded_after_the_session_timeout_an
             assert pages.value("worker", "lathe_worker_adapters_loaded") == 1
             assert pages.value("engine", "lathe_engine_offloaded_models") == 0
             client.kill()
-        wait_until("the memory of its model was never freed", lambda: (
+        wait_until(lambda: (
             pages.value("worker", "lathe_worker_adapters_loaded") == 0 and
-            pages.value("engine", "lathe_engine_offloaded_models") == 1))
+            pages.value("engine", "lathe_engine_offloaded_models") == 1), "the memory of its model")
         first = drawn(api, sampler, 1)
         if then == "everything is killed":
             server.kill_everything()
@@ -300,9 +294,9 @@ def test_a6_a_session_without_a_client_ends():
         model.accumulate()
         path = api.result(api.made("save_weights", {
             "model_id": model.model_id, "seq_id": model.next_seq_id(), "path": "kept"}))["path"]
-        wait_until("what the client held was never freed", lambda: (
+        wait_until(lambda: (
             pages.value("worker", "lathe_worker_adapters_loaded") == 0 and
-            pages.value("engine", "lathe_engine_sessions") == 0))
+            pages.value("engine", "lathe_engine_sessions") == 0), "what the client held")
         refused = api.post("forward_backward", model.body())
         assert refused.status_code == 400
         assert refused.json()["error"]["code"] == "session_finished"

@@ -11,21 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+
+from support.waiting import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build" / "release" / "bin"))
 FAKE_ENGINE = BIN.parent / "tests" / "lathe_fake_engine"
 PATIENCE_SECONDS = 60
-
-
-def wait_until(condition, what):
-    """Polls; a test that gets here too late has failed anyway."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
-        time.sleep(0.01)
 
 
 def is_alive(pid):

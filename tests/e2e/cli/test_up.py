@@ -9,7 +9,8 @@ import signal
 import socket
 import urllib.request
 
-from fake_lathe import is_alive, wait_until
+from fake_lathe import is_alive
+from support.waiting import wait_until
 
 
 def test_up_starts_all_three_and_says_how_to_go_on(bench):

@@ -82,7 +82,9 @@ def test_json_of_many_small_values(api):
 
 
 def test_json_of_data(api):
-    """What a program without the SDK sends, as large as it may be: three times the body at most."""
+    """What a program without the SDK sends, as large as it may be: twice the body at most.
+
+    Each request is measured alone, because malloc keeps pieces of earlier ones for later ones."""
     numbers = ", ".join(["151643"] * 20_000)
     floats = ", ".join(["-0.0123"] * 20_000)
     datum = (f'{{"model_input": {{"chunks": [{{"type": "encoded_text", "tokens": [{numbers}]}}]}}, '
@@ -91,11 +93,11 @@ def test_json_of_data(api):
     num_datums = (100 << 20) // len(datum)
     body = ('{"forward_backward_input": {"loss_fn": "cross_entropy", "data": ['
             + ", ".join([datum] * num_datums) + ']}, "model_id": "absent", "seq_id": 1}').encode()
-    memory = PeakMemory(api.server)
     for _ in range(3):
+        memory = PeakMemory(api.server)
         assert api.post("forward_backward", content=body, headers=JSON).status_code == 404
-    print(f"{len(body) >> 20} MB of JSON took {memory.growth() / len(body):.2f} times its size")
-    assert memory.growth() <= 3 * len(body)
+        print(f"{len(body) >> 20} MB of JSON took {memory.growth() / len(body):.2f} times its size")
+        assert memory.growth() <= 2 * len(body)
 
 
 def test_bombs_are_not_inflated(api):
