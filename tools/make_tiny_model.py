@@ -66,6 +66,7 @@ class Shape:
 SIZES = {
     "tiny": Shape(2, 64, 192, 4, 2, 16, TOKENIZER_SIZE, 2048, 0.25, "float32"),
     "0.6b": Shape(28, 1024, 3072, 16, 8, 128, 151936, 40960, 0.02, "bfloat16"),
+    "8b": Shape(36, 4096, 12288, 32, 8, 128, 151936, 40960, 0.02, "bfloat16", tied=False),
 }
 
 
@@ -250,7 +251,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", required=True, type=pathlib.Path, help="folder to write")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
-    parser.add_argument("--dtype", choices=DTYPES, help="default: float32, bfloat16 for 0.6b")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: float32 for tiny, else bfloat16")
     parser.add_argument("--untied", action="store_true", help="an lm_head apart from the embedding")
     parser.add_argument("--shards", type=int, default=1, help="number of safetensors files")
     parser.add_argument("--layers", type=int, help="default: as the size has")
@@ -261,7 +262,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    shape = dataclasses.replace(SIZES[args.size], tied=not args.untied)
+    shape = dataclasses.replace(SIZES[args.size], tied=SIZES[args.size].tied and not args.untied)
     shape.num_layers = args.layers or shape.num_layers
     shape.attention_bias = args.attention_bias
     shape.dtype = args.dtype or shape.dtype
