@@ -7,7 +7,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What an engine of this build migrates a database to.
+# An engine of this build migrates its database to this version.
 SCHEMA_VERSION = int(re.search(r"kSchemaVersion = (\d+);", (
     ROOT / "services/engine/store/sql/migrations.h").read_text()).group(1))
 LISTED = re.compile(r'^ +\{"([a-z_.]+)",', re.MULTILINE)
