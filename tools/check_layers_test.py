@@ -5,17 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from planted_tree import run_check
 
 CHECK = pathlib.Path(__file__).with_name("check_layers.py")
 
 
 def check(root, files):
-    for path, text in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return subprocess.run([sys.executable, str(CHECK), "--root", str(root)],
-                          capture_output=True, text=True)
+    return run_check(CHECK, root, files)
 
 
 VIOLATIONS = {

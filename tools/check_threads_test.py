@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from planted_tree import run_check
 
 CHECK = pathlib.Path(__file__).with_name("check_threads.py")
 PAGE = """# Architecture
@@ -38,13 +39,7 @@ threads.emplace_back("many-" + std::to_string(i), [] {});
 def check(root, page, others=OTHERS, more=None):
     files = {"ARCHITECTURE.md": page, "services/engine/a.h": ONE, "services/engine/a.cc": ONE_CC,
              "tools/lathe/b.cc": others, "services/engine/a_test.cc": "std::thread t;\n"}
-    files |= more or {}
-    for path, text in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return subprocess.run([sys.executable, str(CHECK), "--root", str(root)],
-                          capture_output=True, text=True)
+    return run_check(CHECK, root, files | (more or {}))
 
 
 DIFFERENCES = {
