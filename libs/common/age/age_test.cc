@@ -5,8 +5,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "libs/common/age/age_encryptor.h"
-#include "libs/common/age/age_recipient.h"
+#include "libs/common/age/age.h"
 
 namespace lathe {
 namespace {

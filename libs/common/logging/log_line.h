@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "libs/common/logging/log_field.h"
+#include "libs/common/logging/logging.h"
 
 namespace lathe {
 

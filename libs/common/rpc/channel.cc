@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/listener/exposure.h"
-#include "libs/common/rpc/limits.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe {

@@ -1,4 +1,4 @@
-// Client side of a gRPC connection.
+// Client side of a gRPC connection, and the limits of both sides.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -11,9 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "libs/common/rpc/limits.h"
 
 namespace lathe {
+
+// Larger than the gateway's limit of 512 MiB for inflated bodies, so that the gateway refuses
+// first.
+inline constexpr int kMaxMessageBytes = 640 << 20;
+
+// Interval at which gRPC checks the certificate files for changes.
+inline constexpr unsigned int kCertificateRefreshSeconds = 1;
 
 // PEM files of a client that connects to other machines. They are read again when they change.
 // While certificate and key are being replaced, a connection attempt may fail and is repeated.

@@ -14,7 +14,7 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/listener/validated_tls_files.h"
 #include "libs/common/logging/logging.h"
-#include "libs/common/rpc/limits.h"
+#include "libs/common/rpc/channel.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "libs/common/listener/tls_files.h"
-#include "libs/common/rpc/limits.h"
+#include "libs/common/rpc/channel.h"
 
 namespace lathe {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "libs/common/age/age_recipient.h"
+#include "libs/common/age/age.h"
 #include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {

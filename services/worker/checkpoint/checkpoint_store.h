@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "libs/common/age/age_recipient.h"
+#include "libs/common/age/age.h"
 #include "services/worker/checkpoint/gradient_shares.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"

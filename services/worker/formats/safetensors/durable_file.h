@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "libs/common/age/age_encryptor.h"
+#include "libs/common/age/age.h"
 #include "services/worker/formats/safetensors/sha256.h"
 
 namespace lathe::worker {

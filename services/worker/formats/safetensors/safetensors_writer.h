@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "libs/common/age/age_recipient.h"
+#include "libs/common/age/age.h"
 #include "services/worker/formats/safetensors/sha256.h"
 #include "services/worker/torch/aten.h"
 

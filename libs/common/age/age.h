@@ -1,16 +1,28 @@
-// Encrypts a stream in the format age-encryption.org/v1 (binary, X25519 recipients), which the
-// tools `age`, `rage` and `pyrage` decrypt.
+// Encryption in the format age-encryption.org/v1 (binary, X25519 recipients), which the tools `age`,
+// `rage` and `pyrage` decrypt: public keys, and streams encrypted to them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "libs/common/age/age_recipient.h"
 
 namespace lathe {
+
+// Returns the bytes of `text` if its prefix before the last "1" is `prefix` (lower case). Returns
+// InvalidArgument for anything else, including a wrong checksum. The message does not repeat the
+// text.
+absl::StatusOr<std::string> DecodeBech32(std::string_view text, std::string_view prefix);
+
+// An X25519 public key.
+using AgeRecipient = std::array<unsigned char, 32>;
+
+// Parses "age1…". Returns InvalidArgument for other kinds of recipients (SSH keys, plugins) and for
+// malformed text.
+absl::StatusOr<AgeRecipient> ParseAgeRecipient(std::string_view text);
 
 // Encrypts one file, in chunks of 64 KiB. Memory use is about twice that, plus what the caller
 // passes in one call. Not thread-safe.
