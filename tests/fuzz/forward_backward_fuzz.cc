@@ -1,6 +1,6 @@
 // Fuzzes a protobuf forward_backward from the wire to the worker's structs.
 #include "protos/lathe/v1/worker.pb.h"
-#include "services/api-gateway/wire/forward_backward.h"
+#include "services/api-gateway/wire/wire.h"
 #include "services/engine/rpc/validate_training.h"
 #include "services/worker/rpc/train_conversion.h"
 #include "tests/fuzz/fuzz_target.h"

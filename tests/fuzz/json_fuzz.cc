@@ -1,8 +1,8 @@
 // Fuzzes all JSON requests, and the engine's checks of the large ones.
 #include "services/api-gateway/json/accounts_json.h"
-#include "services/api-gateway/json/completions_json.h"
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/json/training_json.h"

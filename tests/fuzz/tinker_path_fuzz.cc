@@ -1,5 +1,5 @@
 // Fuzzes names, tinker:// paths and request targets.
-#include "services/api-gateway/http/path.h"
+#include "services/api-gateway/http/read_head.h"
 #include "services/engine/rpc/validate_names.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,16 +1,18 @@
-// Reads a request's head, with checks that Beast's parser does not make.
+// Reads a request's head, with checks that Beast's parser does not make. Splits and decodes its
+// target exactly once.
 #pragma once
 
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/message.h"
-#include "services/api-gateway/http/path.h"
 
 namespace lathe::gateway {
 
@@ -31,5 +33,18 @@ struct RequestHead {
   std::vector<std::string> segments;
 };
 absl::StatusOr<RequestHead> ReadRequestHead(const RequestParser& parser);
+
+struct Target {
+  // Path without query, as sent.
+  std::string path;
+  // Decoded segments: "/a/b%20c" is {"a", "b c"}.
+  std::vector<std::string> segments;
+  std::vector<QueryParameter> query;
+};
+
+// Parses an absolute path of printable ASCII with an optional query. Returns InvalidArgument
+// `bad_path` for any other target, and if a decoded segment is "." or "..", or contains '/', a
+// control character or a non-ASCII character.
+absl::StatusOr<Target> ParseTarget(std::string_view target);
 
 }  // namespace lathe::gateway

@@ -1,4 +1,4 @@
-// Sessions and the service itself: JSON <-> lathe.v1.
+// Sessions, training runs, checkpoints and the service itself: JSON <-> lathe.v1.
 #pragma once
 
 #include "protos/lathe/v1/engine.pb.h"
@@ -20,5 +20,11 @@ Json CapabilitiesToJson(const v1::GetCapabilitiesResponse& response);
 
 // Returns {"offset", "limit", "total_count"}.
 Json CursorToJson(int64_t limit, int64_t offset, int64_t total_count);
+
+Json RunToJson(const v1::Run& run);
+Json CheckpointToJson(const v1::Checkpoint& checkpoint);
+Json ListRunsToJson(const v1::ListRunsResponse& response, int64_t limit, int64_t offset);
+Json ListCheckpointsToJson(const v1::ListCheckpointsResponse& response, int64_t limit,
+                           int64_t offset);
 
 }  // namespace lathe::gateway

@@ -9,8 +9,7 @@
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/json/metadata_json.h"
-#include "services/api-gateway/routes/checkpoint_path.h"
-#include "services/api-gateway/routes/public_url.h"
+#include "services/api-gateway/routes/request_addresses.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

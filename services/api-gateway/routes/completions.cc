@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "services/api-gateway/http/client_watch.h"
-#include "services/api-gateway/json/completions_json.h"
+#include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "services/api-gateway/routes/docs_files.h"
-#include "services/api-gateway/routes/openapi.h"
 #include "services/api-gateway/routes/route_table.h"
 
 namespace lathe::gateway {

@@ -12,7 +12,7 @@
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
-#include "services/api-gateway/wire/result_wire.h"
+#include "services/api-gateway/wire/wire.h"
 
 namespace lathe::gateway {
 namespace {

@@ -1,10 +1,9 @@
-#include "services/api-gateway/routes/openapi.h"
+#include "services/api-gateway/routes/route_table.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/api-gateway/json/accounts_json.h"
-#include "services/api-gateway/json/completions_json.h"
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/result_json.h"

@@ -1,6 +1,8 @@
 // All routes of the gateway.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -35,8 +37,6 @@ struct RouteContext {
   RouteOptions options;
 };
 
-std::vector<Route> AllRoutes(const RouteContext& context);
-
 // Routes of one resource each.
 std::vector<Route> ServiceRoutes(const RouteContext& context);
 std::vector<Route> SessionRoutes(const RouteContext& context);
@@ -51,7 +51,23 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
+
 // Appends the routes that describe all of `routes`.
 void AddDocsRoutes(std::vector<Route>& routes);
+
+// Returns docs_page/openapi.json, which has everything but the paths, with the paths of `routes`.
+std::string OpenApiDocument(const std::vector<Route>& routes);
+
+inline std::vector<Route> AllRoutes(const RouteContext& context) {
+  std::vector<Route> all;
+  for (const auto list : {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes,
+                          SamplingRoutes, FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes,
+                          TenantRoutes, AccountRoutes, TraceRoutes}) {
+    std::vector<Route> routes = list(context);
+    std::move(routes.begin(), routes.end(), std::back_inserter(all));
+  }
+  AddDocsRoutes(all);
+  return all;
+}
 
 }  // namespace lathe::gateway

@@ -1,6 +1,6 @@
 // Routes for the caller's key, tokens for it, and the tenant's audit log.
 #include "services/api-gateway/engine_client/service_clients.h"
-#include "services/api-gateway/json/tenants_json.h"
+#include "services/api-gateway/json/accounts_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

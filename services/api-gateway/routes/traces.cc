@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/trace_json.h"
-#include "services/api-gateway/routes/public_url.h"
+#include "services/api-gateway/routes/request_addresses.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

@@ -6,7 +6,7 @@
 #include "services/api-gateway/json/weights_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
-#include "services/api-gateway/wire/forward_backward.h"
+#include "services/api-gateway/wire/wire.h"
 
 namespace lathe::gateway {
 namespace {

@@ -5,8 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "libs/common/errors.h"
-#include "services/api-gateway/wire/forward_backward.h"
-#include "services/api-gateway/wire/result_wire.h"
+#include "services/api-gateway/wire/wire.h"
 
 namespace lathe::gateway {
 namespace {

@@ -9,8 +9,7 @@
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/json/training_json.h"
-#include "services/api-gateway/wire/forward_backward.h"
-#include "services/api-gateway/wire/result_wire.h"
+#include "services/api-gateway/wire/wire.h"
 #include "tests/bench/gateway/training_bodies.h"
 
 namespace lathe::gateway {

@@ -14,7 +14,7 @@
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
 #include "services/api-gateway/testing/running_gateway.h"
-#include "services/api-gateway/wire/forward_backward.h"
+#include "services/api-gateway/wire/wire.h"
 #include "tests/bench/gateway/training_bodies.h"
 
 namespace lathe::gateway {

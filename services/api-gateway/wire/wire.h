@@ -1,11 +1,12 @@
-// Converts the SDK's forward_backward bodies from protobuf to lathe.v1. Packed arrays are moved,
-// never copied or expanded.
+// Converts the SDK's protobuf bodies to lathe.v1, and results to the SDK's messages. Packed arrays
+// are moved, never copied or expanded.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
 #include "protos/lathe/v1/engine.pb.h"
+#include "protos/lathe/v1/types.pb.h"
 #include "protos/tinker/tinker_public.pb.h"
 
 namespace lathe::gateway {
@@ -18,5 +19,11 @@ absl::Status ForwardBackwardFromWire(const std::string& body, v1::ForwardBackwar
 // Converts `message`. Named entries are sorted by name. loss_fn_config_v2 (field 7) replaces
 // loss_fn_config (field 5) if it has entries.
 v1::ForwardBackwardRequest FromTinker(tinker_public::ForwardBackwardRequest message);
+
+// Keeps the order of datums and makes one ArrayRecord per run of equal trailing shape. Metrics that
+// are not finite are left out, because they would spoil the client's sums.
+tinker_public::ForwardBackwardOutput ToTinker(v1::ForwardBackwardResult result);
+
+tinker_public::SampleResponse ToTinker(v1::SampleResult result);
 
 }  // namespace lathe::gateway

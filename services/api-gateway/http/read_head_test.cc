@@ -1,4 +1,4 @@
-#include "services/api-gateway/http/path.h"
+#include "services/api-gateway/http/read_head.h"
 
 #include <catch2/catch.hpp>
 
