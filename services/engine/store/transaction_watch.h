@@ -2,8 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/engine/store/store.h"
 
@@ -23,7 +26,17 @@ class TransactionWatch {
                    std::function<void(const OpenTransaction&)> on_long)
       : store_(store), on_age_(std::move(on_age)), on_long_(std::move(on_long)) {}
 
-  void Look();
+  void Look() {
+    const absl::StatusOr<std::optional<OpenTransaction>> oldest = store_.OldestTransaction();
+    if (!oldest.ok()) return;  // the database is away, which other calls report
+    on_age_(*oldest ? (*oldest)->age : absl::ZeroDuration());
+    if (!*oldest || (*oldest)->age < kLong) {
+      reported_.clear();
+    } else if (reported_ != (*oldest)->holder) {
+      reported_ = (*oldest)->holder;
+      on_long_(**oldest);
+    }
+  }
 
  private:
   Store& store_;

@@ -1,8 +1,10 @@
 #include "services/engine/store/postgres/postgres_store.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
+#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -10,9 +12,8 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
-#include "services/engine/store/postgres/backoff.h"
 #include "services/engine/store/postgres/migrate.h"
-#include "services/engine/store/sql/load_state.h"
+#include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
 
 namespace lathe::engine {
@@ -52,6 +53,21 @@ constexpr int64_t kBodyBytesPerSecond = 20 << 20;
 constexpr absl::Duration kMaxLoadPause = absl::Seconds(10);
 // Time limit of a lease call. It is short so that several renewals can be tried within one lease.
 constexpr absl::Duration kMaxLeaseWait = absl::Seconds(2);
+
+// Exponential back-off from 10 ms to one second. Up to half of each delay is random, so that
+// engines that lost the same server do not reconnect in step.
+class Backoff {
+ public:
+  absl::Duration Next() {
+    const absl::Duration whole = next_;
+    next_ = std::min(next_ * 2, absl::Seconds(1));
+    return whole * absl::Uniform(random_, 0.5, 1.0);
+  }
+
+ private:
+  absl::BitGen random_;
+  absl::Duration next_ = absl::Milliseconds(10);
+};
 
 absl::Status NotLeader(int64_t term, int64_t current_term) {
   return absl::FailedPreconditionError(

@@ -1,14 +1,17 @@
-// The common part of the stores on a SQL database: reads, and the rare writes outside the commits.
+// The common part of the stores on a SQL database: reads, the rare writes outside the commits, and
+// the state that a new leader starts with.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "services/engine/store/rows.h"
 #include "services/engine/store/sql/sql_connection.h"
 #include "services/engine/store/store.h"
 
@@ -99,5 +102,15 @@ class SqlStore : public Store {
     return status.ok() ? *std::move(result) : Result(status);
   }
 };
+
+// Reads everything but the term, as of time `now`. Throws the exceptions of `connection`.
+StoredState LoadState(SqlConnection& connection, int64_t now);
+
+// Returns the ids of bodies that must stay: those of unfinished requests, and those that rebuild
+// live models. Throws the exceptions of `connection`.
+std::set<std::string> LiveBodyIds(SqlConnection& connection);
+
+// Removes all other bodies from the database. Throws the exceptions of `connection`.
+void SweepPayloads(SqlConnection& connection);
 
 }  // namespace lathe::engine

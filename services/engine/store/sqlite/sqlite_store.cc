@@ -7,9 +7,9 @@
 #include "absl/time/clock.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/sql/load_state.h"
+#include "services/engine/store/sql/migrations.h"
+#include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
-#include "services/engine/store/sqlite/migrations.h"
 
 namespace lathe::engine {
 namespace {
@@ -27,9 +27,37 @@ constexpr char kPragmas[] =
 // Number of pages that a purge gives back to the file system; it bounds the time of one purge.
 constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
 
+constexpr char kCreateVersion[] =
+    "CREATE TABLE IF NOT EXISTS schema_version ("
+    "  id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);"
+    "INSERT OR IGNORE INTO schema_version (id, version) VALUES (1, 0);";
+
 constexpr char kReadTerm[] = "SELECT term FROM leader";
 // A purge needs no batches, because only writers of this process wait for it.
 constexpr int64_t kNoPurgeLimit = std::numeric_limits<int64_t>::max();
+
+int64_t ReadVersion(Connection& connection) {
+  Query read = connection.Prepare(kReadVersion);
+  read.Next();
+  return read.Int();
+}
+
+// Runs each missing migration in a transaction of its own. Returns FailedPrecondition, naming both
+// versions, when the database is newer than this binary.
+absl::Status Migrate(Connection& connection) {
+  connection.Execute(kCreateVersion);
+  const int64_t version = ReadVersion(connection);
+  RETURN_IF_ERROR(CheckSchemaVersion(version));
+  for (int64_t next = version; next < kSchemaVersion; ++next) {
+    SQLite::Transaction transaction(connection.database());
+    connection.Execute(Migrations()[next].common);
+    connection.Execute(Migrations()[next].sqlite);
+    connection.Prepare(kWriteVersion).Bind(next + 1).Run();
+    transaction.commit();
+    FailPoint("engine.migration.step");
+  }
+  return absl::OkStatus();
+}
 
 int64_t ReadTerm(Connection& connection) {
   Query query = connection.Prepare(kReadTerm);

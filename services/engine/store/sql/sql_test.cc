@@ -1,6 +1,7 @@
-#include "services/engine/store/sql/row_codec.h"
-
 #include <catch2/catch.hpp>
+
+#include "services/engine/store/sql/row_codec.h"
+#include "services/engine/store/sql/writes.h"
 
 namespace lathe::engine {
 namespace {
@@ -21,6 +22,15 @@ TEST_CASE("Lists of strings survive, and an empty one stays empty", "[store]") {
   CHECK(DecodeStringList(EncodeStringList({"train", "sample"})) ==
         std::vector<std::string>{"train", "sample"});
   CHECK(DecodeStringList(EncodeStringList({})).empty());
+}
+
+TEST_CASE("A row that gives way to another is not asked to change what stays", "[store]") {
+  CHECK(UpsertSql("t", "a, b, c", "a") ==
+        "INSERT INTO t (a, b, c) VALUES (?, ?, ?)"
+        " ON CONFLICT (a) DO UPDATE SET b = excluded.b, c = excluded.c");
+  CHECK(UpsertSql("t", "a, b, c, d", "a, b", "d") ==
+        "INSERT INTO t (a, b, c, d) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (a, b) DO UPDATE SET c = excluded.c");
 }
 
 }  // namespace

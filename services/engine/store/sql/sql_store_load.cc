@@ -1,4 +1,4 @@
-#include "services/engine/store/sql/load_state.h"
+#include "services/engine/store/sql/sql_store.h"
 
 #include <vector>
 
