@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -17,12 +18,18 @@ class CoreWatch {
   // `idle_time` returns the time since the core last did something. Look() calls `on_stuck` once
   // that reaches `limit`.
   CoreWatch(absl::Duration limit, std::function<absl::Duration()> idle_time,
-            std::function<void()> on_stuck);
+            std::function<void()> on_stuck)
+      : limit_(limit), idle_time_(std::move(idle_time)), on_stuck_(std::move(on_stuck)) {}
 
-  absl::Duration Period() const;
-  void Look();
+  absl::Duration Period() const { return limit_ / kLooksPerLimit; }
+  void Look() {
+    num_idle_looks_ = idle_time_() < Period() ? 0 : num_idle_looks_ + 1;
+    if (num_idle_looks_ >= kLooksPerLimit && idle_time_() >= limit_) on_stuck_();
+  }
 
  private:
+  static constexpr int kLooksPerLimit = 10;
+
   const absl::Duration limit_;
   const std::function<absl::Duration()> idle_time_;
   const std::function<void()> on_stuck_;

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "libs/common/errors.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/store/store.h"
@@ -22,7 +24,16 @@ class AuditLog {
   // is the outcome of the action.
   absl::Status Record(const Caller& caller, const std::string& resource, const std::string& event,
                       const std::string& object, const absl::Status& result = absl::OkStatus(),
-                      const Metadata& details = {});
+                      const Metadata& details = {}) {
+    return store_.AppendAudit({.at = absl::ToUnixNanos(clock_.Now()),
+                               .tenant_id = caller.tenant_id,
+                               .resource = resource,
+                               .event = event,
+                               .actor = caller.key_id,
+                               .object = object,
+                               .outcome = result.ok() ? "ok" : ErrorCode(result),
+                               .details = details});
+  }
 
  private:
   Store& store_;

@@ -11,7 +11,6 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
-#include "services/engine/dispatcher/hello_check.h"
 #include "services/engine/dispatcher/report_decoder.h"
 #include "services/engine/runtime/result_encoder.h"
 

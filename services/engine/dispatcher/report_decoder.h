@@ -1,9 +1,10 @@
-// Conversion of worker messages to the core's events.
+// Conversion of worker messages to the core's events, and validation of a rank's place in its mesh.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"
 #include "services/engine/runtime/sample_streams.h"
@@ -36,5 +37,11 @@ WorkerVersionFailed ToEvent(const std::string& group, int64_t epoch,
 WorkerSnapshotDone ToEvent(const std::string& group, int64_t epoch, const v1::SnapshotDone& done);
 
 WorkerVersionSaved ToEvent(const std::string& group, int64_t epoch, const v1::VersionSaved& saved);
+
+// Returns text such as "dp 2 x fsdp 1 x tp 2".
+std::string Describe(const MeshShape& mesh);
+
+// Returns InvalidArgument that names the invalid field, its value and its bound.
+absl::Status CheckMesh(const v1::Hello& hello);
 
 }  // namespace lathe::engine

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "services/engine/store/store.h"
@@ -23,11 +24,23 @@ class LeaseWatch {
       : process_(std::move(process)), has_ended_(std::move(has_ended)) {}
 
   // Returns true if no process holds the lease any more. `lease` was read before `now`.
-  bool IsFree(const LeaseRow& lease, absl::Time now);
+  bool IsFree(const LeaseRow& lease, absl::Time now) {
+    if (lease.duration == absl::ZeroDuration()) return true;
+    // The process itself may hold the lease, if the response to its TakeLease was lost.
+    if (lease.process == process_ || has_ended_(lease.process)) return true;
+    if (!seen_ || seen_->term != lease.term || seen_->num_renewals != lease.num_renewals) {
+      seen_ = Seen{.term = lease.term, .num_renewals = lease.num_renewals, .since = now};
+      return false;
+    }
+    return now - seen_->since >= lease.duration * kMargin;
+  }
   // Restarts the measurement, because the lease could not be read and so perhaps not be renewed.
   void Forget() { seen_.reset(); }
 
  private:
+  // Margin for clock rates, which differ by far less between two machines.
+  static constexpr double kMargin = 1.1;
+
   struct Seen {
     int64_t term = 0;
     int64_t num_renewals = 0;

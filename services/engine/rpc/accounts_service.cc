@@ -11,9 +11,8 @@
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
-#include "services/engine/rpc/session_search.h"
-#include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 

@@ -11,7 +11,6 @@
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/drain_call.h"
-#include "services/engine/rpc/engine_status.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/runtime/result_encoder.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
+#include "protos/lathe/v1/admin.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/runtime/worker_sender.h"
@@ -53,5 +54,11 @@ class AdminService final : public v1::Admin::CallbackService {
   KeyRing& keys_;
   WorkerSender& workers_;
 };
+
+// Returns the engine's status for administrators.
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, WorkerSender& workers);
+
+// Returns the models that are unsaved and the requests that are pending now.
+v1::DrainResponse DescribeLeftover(Runtime& runtime);
 
 }  // namespace lathe::engine

@@ -11,8 +11,8 @@
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/core/checkpoints.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
-#include "services/engine/rpc/unary_call.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "libs/common/rpc/status.h"
-#include "services/engine/rpc/engine_status.h"
+#include "services/engine/rpc/admin_service.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {

@@ -4,12 +4,14 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/body_threads.h"
 #include "services/engine/rpc/rpc_access.h"
 #include "services/engine/rpc/submissions.h"
@@ -110,7 +112,9 @@ class EngineService final : public v1::Engine::CallbackService {
   template <typename CoreEvent>
   Reactor* Change(Context* context, RpcAccess access,
                   const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
-                  std::function<void(const engine::Answer&)> fill);
+                  std::function<void(const engine::Answer&)> fill) {
+    return ChangeCall<CoreEvent>(runtime_, keys_, context, access, make, std::move(fill));
+  }
 
   // Submits a request that becomes a future.
   template <typename Request, typename Response>

@@ -6,7 +6,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/await_samples_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
-#include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/get_result_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"

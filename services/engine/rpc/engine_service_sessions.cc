@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/engine_service_call.h"
+#include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"

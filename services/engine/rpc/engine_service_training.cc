@@ -5,9 +5,9 @@
 #include "libs/common/errors.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
-#include "services/engine/rpc/engine_service_call.h"
-#include "services/engine/rpc/unary_call.h"
+#include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 

@@ -1,4 +1,4 @@
-#include "services/engine/rpc/engine_status.h"
+#include "services/engine/rpc/admin_service.h"
 
 #include <map>
 #include <string>

@@ -1,16 +1,19 @@
-// Conversion of the store's rows to messages.
+// Conversion of the store's rows to messages, and of session searches to queries.
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "protos/lathe/v1/accounts.pb.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/rows.h"
+#include "services/engine/store/store.h"
 
 namespace lathe::engine {
 
@@ -41,5 +44,14 @@ v1::Quota ToProto(const QuotaRow& row);
 
 // Returns `row` with the fields that `quota` sets. InvalidArgument: a value is negative.
 absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota);
+
+// Validates a request and converts it to a query with the page's limit and the cursor's position as
+// given. InvalidArgument names the invalid field.
+absl::StatusOr<SessionQuery> ToQuery(const v1::SearchSessionsRequest& request);
+
+// Returns true if the request's owner condition matches `owner`, the only owner that can be found.
+bool AsksFor(const v1::SearchSessionsRequest& request, const std::string& owner);
+
+v1::SessionSummary ToSummary(const SessionRow& row, const StoredUse& use, const std::string& owner);
 
 }  // namespace lathe::engine

@@ -1,4 +1,4 @@
-#include "services/engine/rpc/session_search.h"
+#include "services/engine/rpc/row_convert.h"
 
 #include <algorithm>
 
@@ -6,7 +6,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 

@@ -5,6 +5,8 @@
 
 #include "protos/lathe/v1/streaming.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/authenticated_call.h"
+#include "services/engine/rpc/sample_stream_call.h"
 #include "services/engine/rpc/submissions.h"
 #include "services/engine/runtime/runtime.h"
 
@@ -15,11 +17,14 @@ namespace lathe::engine {
 class StreamingService final : public v1::Streaming::CallbackService {
  public:
   // Both must outlive this and its server.
-  StreamingService(Runtime& runtime, const KeyRing& keys);
-  ~StreamingService() override;
+  StreamingService(Runtime& runtime, const KeyRing& keys)
+      : runtime_(runtime), keys_(keys), builder_(runtime) {}
 
   grpc::ServerWriteReactor<v1::SampleStreamResponse>* SampleStream(
-      grpc::CallbackServerContext* context, const v1::SampleRequest* request) override;
+      grpc::CallbackServerContext* context, const v1::SampleRequest* request) override {
+    return SampleStreamCall::Start(
+        runtime_, builder_, AuthenticateCall(keys_, *context, "Streaming.SampleStream"), *request);
+  }
 
  private:
   Runtime& runtime_;

@@ -7,7 +7,7 @@
 #include "absl/time/civil_time.h"
 #include "absl/time/time.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validation.h"
 

@@ -11,7 +11,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/signed_text.h"
 #include "services/engine/rpc/validation.h"

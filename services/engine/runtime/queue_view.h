@@ -1,4 +1,5 @@
-// Positions of unfinished requests in the queues, for the callers that wait for them.
+// Positions of unfinished requests in the queues, and their description in words, for the callers
+// that wait for them.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/engine/core/actions.h"
 #include "services/engine/runtime/rate_meter.h"
+#include "services/engine/runtime/result_hub.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -127,5 +129,9 @@ class QueueView {
   std::map<std::string, NotifyModelState> model_states_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_);
 };
+
+// "waiting for its turn; 3 requests with 5120 tokens are before it; about 4 s". `group`: of the
+// group that serves it; its reason comes first while it is paused.
+QueueStatus DescribeQueue(const QueueStatus& group, const std::optional<QueuePlace>& place);
 
 }  // namespace lathe::engine

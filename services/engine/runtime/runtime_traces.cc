@@ -6,7 +6,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
-#include "services/engine/runtime/queue_description.h"
+#include "services/engine/runtime/queue_view.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "libs/common/rpc/channel.h"
-#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/authenticated_call.h"
 
 namespace lathe::engine {
 namespace {

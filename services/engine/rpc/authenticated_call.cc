@@ -1,4 +1,4 @@
-#include "services/engine/rpc/caller.h"
+#include "services/engine/rpc/authenticated_call.h"
 
 #include <grpcpp/server_context.h>
 

@@ -1,4 +1,5 @@
-// Unary rpcs that change state. AnswerCall handles those that only read.
+// Authentication of rpcs, and unary rpcs on behalf of their caller: AnswerCall for those that only
+// read, ChangeCall for those that change state.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -8,11 +9,25 @@
 
 #include "absl/status/statusor.h"
 #include "libs/common/rpc/status.h"
-#include "services/engine/rpc/caller.h"
+#include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/rpc_access.h"
 #include "services/engine/runtime/result_encoder.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
+
+inline constexpr char kApiKeyHeader[] = "x-api-key";
+
+// Returns the owner of the key in the metadata. Unauthenticated: no valid key. PermissionDenied
+// ("missing_scope"): the key has none of the scopes of `access`, which the text names.
+absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
+                                        const grpc::CallbackServerContext& context,
+                                        RpcAccess access);
+
+// Authenticates a unary call, runs `read`, and ends the call with the resulting status.
+grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,
+                                     RpcAccess access,
+                                     const std::function<absl::Status(const Caller&)>& read);
 
 // Authenticates a call and submits its change. `make` returns the core's event or an error. `fill`
 // copies the core's answer into the response before the call ends. Called once per call, on any

@@ -1,4 +1,4 @@
-#include "services/engine/dispatcher/hello_check.h"
+#include "services/engine/dispatcher/report_decoder.h"
 
 #include <catch2/catch.hpp>
 
