@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -193,5 +194,10 @@ class Collectives {
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   TrafficByName traffic_ ABSL_GUARDED_BY(mu_);
 };
+
+// Computes a sum or maximum over ranks in rank order, whichever rank computes it:
+// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + …, or the maximum. Flat CPU tensors of one
+// dtype and size; `out` may be one of `parts`. bfloat16 is summed in float32 and rounded once.
+void ReduceInRankOrder(CollectiveKind kind, const std::vector<at::Tensor>& parts, at::Tensor& out);
 
 }  // namespace lathe::worker

@@ -6,8 +6,7 @@
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/rendezvous/keep_alive.h"
 #include "services/worker/collectives/rendezvous/rendezvous.h"
-#include "services/worker/collectives/transports/cpu_collectives.h"
-#include "services/worker/collectives/transports/nccl_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 namespace lathe::worker {
 namespace {

@@ -14,7 +14,6 @@
 #include "services/worker/collectives/flight_recorder.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/collectives/rendezvous/local_address.h"
 #include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/torch/aten.h"
 

@@ -1,5 +1,5 @@
 // Hot path: every sum of a pass on CPU ranks runs here. No allocation per block.
-#include "services/worker/collectives/rank_order.h"
+#include "services/worker/collectives/collectives.h"
 
 #include <algorithm>
 #include <array>

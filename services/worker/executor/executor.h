@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/worker/collectives/mesh.h"
-#include "services/worker/collectives/rendezvous/local_address.h"
 #include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/executor/versions/served_versions.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "services/worker/collectives/rendezvous/local_address.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 #include "services/worker/rpc/version_client.h"
 
 namespace lathe::worker {

@@ -9,9 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/transports/gloo_collectives.h"
-#include "services/worker/collectives/transports/local_collectives.h"
-#include "services/worker/collectives/transports/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 namespace lathe::worker {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/worker/collectives/transports/local_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 #include "services/worker/testing/test_ranks.h"
 #include "services/worker/testing/test_trainer.h"
 

@@ -16,8 +16,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/time/clock.h"
-#include "services/worker/collectives/transports/gloo_collectives.h"
-#include "services/worker/collectives/transports/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

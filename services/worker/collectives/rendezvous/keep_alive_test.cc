@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/collectives/rendezvous/local_address.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 
 namespace lathe::worker {
 namespace {

@@ -24,7 +24,7 @@ std::string FirstLine(const std::exception& error) {
 
 // c10d reports all errors as exceptions. A wait that times out throws DistStoreError.
 template <typename Body>
-absl::Status Guarded(const std::string& what, Body&& body) {
+absl::Status CallStore(const std::string& what, Body&& body) {
   try {
     body();
     return absl::OkStatus();
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& 
   store_options.waitWorkers = false;
   store_options.timeout = Milliseconds(options.timeout);
   c10::intrusive_ptr<c10d::Store> server, store;
-  RETURN_IF_ERROR(Guarded(absl::StrCat("no store at ", address, " port ", port), [&] {
+  RETURN_IF_ERROR(CallStore(absl::StrCat("no store at ", address, " port ", port), [&] {
     if (store_options.isServer) {
       server = c10::make_intrusive<c10d::TCPStore>(address, store_options);
       store_options.isServer = false;
@@ -79,14 +79,14 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& 
 }
 
 absl::Status Rendezvous::Set(const std::string& key, std::string_view value) {
-  return Guarded(absl::StrCat("cannot set ", key),
-                 [&] { store_->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
+  return CallStore(absl::StrCat("cannot set ", key),
+                   [&] { store_->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
 }
 
 absl::StatusOr<std::string> Rendezvous::Get(const std::string& key) {
   std::string value;
   RETURN_IF_ERROR(
-      Guarded(absl::StrCat("no ", key, " in ", absl::FormatDuration(options_.timeout)), [&] {
+      CallStore(absl::StrCat("no ", key, " in ", absl::FormatDuration(options_.timeout)), [&] {
         const std::vector<uint8_t> bytes = store_->get(key);
         value.assign(bytes.begin(), bytes.end());
       }));
@@ -97,7 +97,7 @@ absl::StatusOr<std::string> Rendezvous::Get(const std::string& key) {
 // same reason.
 absl::Status Rendezvous::CheckIn() {
   int64_t num_claims = 0;
-  RETURN_IF_ERROR(Guarded("cannot check in", [&] {
+  RETURN_IF_ERROR(CallStore("cannot check in", [&] {
     num_claims = store_->add(absl::StrCat("claims/", options_.rank), 1);
   }));
   if (num_claims > 1) {
@@ -130,7 +130,7 @@ absl::Status Rendezvous::ReadComparison() {
 void Rendezvous::AwaitReaders() {
   for (int rank = 1; rank < options_.world; ++rank) {
     // A rank that arrived and is gone will not answer.
-    Guarded("a rank has not read the result", [&] {
+    CallStore("a rank has not read the result", [&] {
       if (!store_->check({absl::StrCat("here/", rank)})) return;
       store_->wait({absl::StrCat("read/", rank)}, std::chrono::seconds(2));
     }).IgnoreError();

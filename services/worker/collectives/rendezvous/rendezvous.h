@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/worker/collectives/mesh.h"
-#include "services/worker/collectives/rendezvous/local_address.h"
+#include "services/worker/collectives/rendezvous/rendezvous_socket.h"
 
 namespace lathe::worker {
 
@@ -31,7 +31,7 @@ struct RendezvousOptions {
 
 // A rank's connection to the store. One thread at a time. Rank 0 also serves the store: its object
 // must live until the last rank has its communicators. Finished communicators do not need the
-// store. It is c10d's TCPStore: no authentication and no encryption, see local_address.h.
+// store. It is c10d's TCPStore: no authentication and no encryption, see rendezvous_socket.h.
 class Rendezvous {
  public:
   // Rank 0 calls it.

@@ -1,13 +1,49 @@
-// The address at which the ranks of a group find rank 0, and the socket that rank 0 opens there.
+// Chooses the address of this machine that ranks communicate over, and opens the socket at which
+// they find rank 0. Their traffic is neither encrypted nor authenticated. It belongs on a private
+// network, and none of it listens on all addresses.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
-#include "services/worker/collectives/rendezvous/local_address.h"
 
 namespace lathe::worker {
+
+// Returns a numeric address. The argument is such an address or the name of an interface ("eth0":
+// its first IPv4 address, else its first IPv6 address that is not link-local). InvalidArgument: the
+// wildcard address, or a name that no interface has. The error lists the addresses of this machine.
+absl::StatusOr<std::string> LocalAddress(std::string_view address_or_interface);
+
+// Returns the numeric address of this machine from which it reaches the numeric `address`.
+// FailedPrecondition: no route leads there.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
+
+// A listening socket. Its port can be announced before anything serves it.
+class ListeningSocket {
+ public:
+  // `address` is as for LocalAddress. With port 0 the kernel chooses one. InvalidArgument as for
+  // LocalAddress, and for an address of another machine. Unavailable: the port is taken.
+  static absl::StatusOr<ListeningSocket> Open(const std::string& address, uint16_t port = 0);
+
+  ListeningSocket(ListeningSocket&& other) noexcept;
+  ListeningSocket& operator=(ListeningSocket&&) = delete;
+  ~ListeningSocket();
+
+  const std::string& address() const { return address_; }
+  uint16_t port() const { return port_; }
+  // Returns the descriptor and transfers its ownership to the caller.
+  int Release();
+
+ private:
+  ListeningSocket(int fd, std::string address, uint16_t port)
+      : fd_(fd), address_(std::move(address)), port_(port) {}
+
+  int fd_;
+  std::string address_;
+  uint16_t port_;
+};
 
 // The engine sends it once all ranks of the group have attached.
 struct RendezvousPoint {

@@ -14,7 +14,7 @@
 //
 // Bytes on the wire match WireBytes(). All-reduces of 1.2 MB in worlds of 2, 3 and 4 should move
 // 14.40 MB and moved 14.47 MB, headers and set-up included, over a separate loopback device.
-#include "services/worker/collectives/transports/gloo_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 // c10d's header is empty without this macro; the torch wheel was built with it. The wheel lacks
 // Gloo's own headers. Debian's (libgloo-dev) are older than the Gloo inside libtorch, so only names
@@ -32,7 +32,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
-#include "services/worker/collectives/rank_order.h"
+#include "services/worker/collectives/collectives.h"
 
 namespace lathe::worker {
 namespace {

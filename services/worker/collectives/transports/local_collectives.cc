@@ -1,10 +1,10 @@
-#include "services/worker/collectives/transports/local_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 #include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/time/clock.h"
-#include "services/worker/collectives/rank_order.h"
+#include "services/worker/collectives/collectives.h"
 
 namespace lathe::worker {
 namespace {

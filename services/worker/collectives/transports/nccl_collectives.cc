@@ -3,7 +3,7 @@
 // Communicators are non-blocking (ncclConfig_t::blocking = 0). An NCCL call may return
 // ncclInProgress. Nothing else may be queued until ncclCommGetAsyncError reports another state. See
 // NCCL's user guide, "Fault tolerance" and "Asynchronous errors and error handling".
-#include "services/worker/collectives/transports/nccl_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

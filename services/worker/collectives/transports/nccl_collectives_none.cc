@@ -1,5 +1,5 @@
 // Replaces nccl_collectives.cc in builds without CUDA.
-#include "services/worker/collectives/transports/nccl_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 namespace lathe::worker {
 

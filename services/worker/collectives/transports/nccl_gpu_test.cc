@@ -1,6 +1,6 @@
 // Tests NCCL in a world of one, which is all that one GPU allows. Without a GPU each case warns and
 // is skipped.
-#include "services/worker/collectives/transports/nccl_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // Hot path: every sum of a pass between ranks of one host.
-#include "services/worker/collectives/transports/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/collectives/rank_order.h"
+#include "services/worker/collectives/collectives.h"
 #include "services/worker/collectives/transports/shared_segment.h"
 
 namespace lathe::worker {
@@ -257,6 +258,15 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectSharedMemory(Rendezvous& ren
   RETURN_IF_ERROR(segment.status());
   (*segment)->WatchOthers();
   return std::make_unique<SharedMemoryCollectives>(place, options, recorder, *std::move(segment));
+}
+
+absl::StatusOr<std::unique_ptr<Collectives>> ConnectCpus(
+    Rendezvous& rendezvous, std::shared_ptr<gloo::transport::Device> device, const SubMesh& place,
+    const CollectivesOptions& options, FlightRecorder& recorder) {
+  auto shared = ConnectSharedMemory(rendezvous, place, options, recorder);
+  if (!absl::IsFailedPrecondition(shared.status())) return shared;
+  LogInfo("ranks speak over Gloo", {{"reason", shared.status().message()}});
+  return ConnectGloo(rendezvous, std::move(device), place, options, recorder);
 }
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-#include "services/worker/collectives/transports/shared_memory_collectives.h"
+#include "services/worker/collectives/transports/transports.h"
 
 #include <catch2/catch.hpp>
 
@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/time/clock.h"
-#include "services/worker/collectives/transports/cpu_collectives.h"
 #include "services/worker/collectives/transports/shared_segment.h"
 #include "services/worker/testing/test_ranks.h"
 
