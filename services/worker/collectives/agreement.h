@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/torch/aten.h"
+#include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
 
@@ -33,5 +36,20 @@ int64_t NumRanksHere(const RankGroup& ranks, std::string_view name);
 // group's tensors.
 std::vector<std::string> GatherTexts(const RankGroup& group, const CollectiveCall& call,
                                      const std::string& text, at::Device device);
+
+// Returns the result of `body`, a function that returns a Status or StatusOr. If it failed on any
+// rank, every rank gets the first rank's error. Exceptions are errors, as in Guarded. Throws
+// RanksDisagree.
+template <typename Body>
+std::invoke_result_t<Body> OnAllRanks(const RankGroup& ranks, const char* what, Body&& body) {
+  std::invoke_result_t<Body> result = Guarded(what, std::forward<Body>(body));
+  if constexpr (std::is_same_v<std::invoke_result_t<Body>, absl::Status>) {
+    return AgreeOnStatus(ranks, what, result);
+  } else {
+    absl::Status agreed = AgreeOnStatus(ranks, what, result.status());
+    if (!agreed.ok()) return agreed;
+    return result;
+  }
+}
 
 }  // namespace lathe::worker

@@ -13,7 +13,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/executor/lockstep/on_all_ranks.h"
+#include "services/worker/collectives/agreement.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch/torch_guard.h"

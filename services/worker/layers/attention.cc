@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "services/worker/kernels/cpu/attention/attention_backward_kernel.h"
-#include "services/worker/layers/attention_by_torch.h"
 #include "services/worker/layers/attention_tasks.h"
 #include "services/worker/layers/cpu_rows.h"
 

@@ -1,4 +1,4 @@
-#include "services/worker/layers/attention_by_torch.h"
+#include "services/worker/layers/attention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "services/worker/kernels/cpu/attention/attention_kernel.h"
-#include "services/worker/layers/compute_team.h"
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/yield_points.h"
 #include "services/worker/torch/aten.h"
 

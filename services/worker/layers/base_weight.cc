@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "services/worker/kernels/cpu/matmul/huge_pages.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 #include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {

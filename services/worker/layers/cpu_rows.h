@@ -1,13 +1,27 @@
-// Distributes rows over threads for the CPU kernels.
+// The thread team for CPU computation, and the distribution of rows over its threads.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
-#include "services/worker/layers/compute_team.h"
+#include "libs/common/concurrency/thread_team.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
+
+// Returns the calling thread's own team of at::get_num_threads() threads. The team lives until the
+// thread ends or that number changes.
+inline ThreadTeam& ComputeTeam() {
+  // A thread-local, not a parameter of every layer: results do not depend on the threads.
+  thread_local std::unique_ptr<ThreadTeam> team;
+  const int64_t num_threads = at::get_num_threads();
+  if (team == nullptr || team->num_threads() != num_threads) {
+    team.reset();
+    team = std::make_unique<ThreadTeam>(num_threads);
+  }
+  return *team;
+}
 
 // Returns true if the kernels can read x: fp32 on a CPU, the numbers of a row contiguous.
 inline bool HasCpuRows(const at::Tensor& x) {

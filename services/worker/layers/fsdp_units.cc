@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "services/worker/kernels/cpu/matmul/huge_pages.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 
 namespace lathe::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "services/worker/kernels/cpu/lora/lora_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/lora/lora_rows.h"
+#include "services/worker/lora/lora_plan.h"
 
 namespace lathe::worker {
 namespace {

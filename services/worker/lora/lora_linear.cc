@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "services/worker/layers/cpu_rows.h"
-#include "services/worker/lora/lora_rows.h"
+#include "services/worker/lora/lora_plan.h"
 #include "services/worker/lora/lora_slots.h"
 
 namespace lathe::worker {

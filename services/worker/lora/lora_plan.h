@@ -1,4 +1,5 @@
-// The CPU work of one group of LoRA linears: places of rows, factors and intermediate products.
+// The CPU work of one group of LoRA linears: places of rows, factors and intermediate products, and
+// its execution. Threads divide outputs, never a sum, so that bits do not depend on their number.
 #pragma once
 
 #include <cstddef>
@@ -54,5 +55,19 @@ struct LoraPlan {
 // `only_trained`, segments without a gradient index are left out.
 LoraPlan PlanLora(const at::Tensor& x, const std::vector<Segment>& segments,
                   const std::vector<LoraPart>& parts, bool only_trained);
+
+// Executes a plan's part of AddLora.
+void AddLoraRows(const LoraPlan& plan);
+
+// Executes a plan's part of AddLoraBackward. `parts` are those of the plan.
+void AddLoraRowsBackward(const LoraPlan& plan, const std::vector<LoraPart>& parts,
+                         const std::vector<AdapterGradients*>& gradients, const at::Tensor& dx);
+
+// Second half of AddLoraRowsBackward: sums over rows, dA += dproducts^T x, dB += dy^T products.
+//   products   scaling * x A^T, laid out by span
+//   dproducts  scaling * dy B, same layout
+void AddLoraGradients(const LoraPlan& plan, const std::vector<LoraPart>& parts,
+                      const std::vector<AdapterGradients*>& gradients, const float* products,
+                      const float* dproducts);
 
 }  // namespace lathe::worker

@@ -1,4 +1,4 @@
-#include "services/worker/lora/lora_rows.h"
+#include "services/worker/lora/lora_plan.h"
 
 #include <algorithm>
 

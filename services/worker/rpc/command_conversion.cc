@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/rpc/prompt_conversion.h"
+#include "services/worker/rpc/tensor_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
 
 namespace lathe::worker {

@@ -4,7 +4,6 @@
 
 #include <variant>
 
-#include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
 
 namespace lathe::worker {

@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "libs/common/errors.h"
-#include "services/worker/rpc/prompt_conversion.h"
 #include "services/worker/rpc/tensor_conversion.h"
 #include "services/worker/rpc/train_conversion.h"
 

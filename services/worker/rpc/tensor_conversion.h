@@ -1,7 +1,9 @@
-// Conversion between lathe.v1 tensors or packed bytes and vectors. Little-endian hosts only.
+// Conversion between lathe.v1 tensors or packed bytes and vectors, and of the tensors of prompt
+// scoring to ops/. Little-endian hosts only.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -9,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/types.pb.h"
+#include "services/worker/ops/sampling.h"
 
 namespace lathe::worker {
 
@@ -45,5 +48,17 @@ std::string WritePacked(const std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
+
+// Reads the target_prompt_logprobs of a prompt of `prompt_length` tokens. InvalidArgument: not an
+// int64 tensor of prompt_length - 1 rows. The engine has already checked this for the client.
+absl::StatusOr<std::shared_ptr<const PromptTargets>> ReadTargets(const lathe::v1::Tensor& tensor,
+                                                                 int64_t prompt_length);
+
+// Float32, with the shape and layout of the targets.
+lathe::v1::Tensor ToProto(const PromptTargetLogprobs& scored);
+
+lathe::v1::PromptAltTokens ToProto(const PromptAltTokens& drawn);
+
+lathe::v1::TopkLogprobs ToProto(const TopkLogprobs& top);
 
 }  // namespace lathe::worker

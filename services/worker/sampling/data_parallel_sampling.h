@@ -7,15 +7,32 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/sampling/sample_packing.h"
+#include "services/worker/ops/reports.h"
 #include "services/worker/sampling/sampling_engine.h"
 
 namespace lathe::worker {
+
+// Results of one rank's passes.
+struct SampleUpdates {
+  std::vector<FinishedSample> finished;
+  std::vector<SampledToken> streamed;
+
+  bool empty() const { return finished.empty() && streamed.empty(); }
+};
+
+// Serializes `updates` for the other ranks. The `targets` of target_prompt_logprobs are left out:
+// every rank has the request.
+std::string Pack(const SampleUpdates& updates);
+
+// Parses the bytes that Pack made. Internal error if they are damaged.
+absl::StatusOr<SampleUpdates> UnpackSampleUpdates(std::string_view bytes);
 
 // This rank's replica. The ranks of a replica are consecutive in `all` and make the same calls. Its
 // first rank reports for it. With a single replica, `index` is 0 and `count` 1.

@@ -1,4 +1,4 @@
-#include "services/worker/sampling/sample_packing.h"
+#include "services/worker/sampling/data_parallel_sampling.h"
 
 #include <bit>
 #include <optional>

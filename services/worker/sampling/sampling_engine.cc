@@ -9,7 +9,8 @@
 #include "services/worker/sampling/attention/cached_attention.h"
 #include "services/worker/sampling/packed_rows_builder.h"
 #include "services/worker/sampling/prompt_scores.h"
-#include "services/worker/sampling/sampler/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sampler.h"
+#include "services/worker/sampling/sampler/vocabulary_shard.h"
 
 namespace lathe::worker {
 namespace {

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/sampling/sampler/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sampler.h"
+#include "services/worker/sampling/sampler/vocabulary_shard.h"
 #include "services/worker/testing/test_ranks.h"
 #include "services/worker/torch/aten.h"
 

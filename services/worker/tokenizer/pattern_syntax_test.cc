@@ -1,4 +1,4 @@
-#include "services/worker/tokenizer/pattern_syntax.h"
+#include "services/worker/tokenizer/text_pattern.h"
 
 #include <catch2/catch.hpp>
 

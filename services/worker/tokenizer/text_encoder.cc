@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/tokenizer/component.h"
-#include "services/worker/tokenizer/replacement.h"
+#include "services/worker/tokenizer/text_pattern.h"
 #include "services/worker/tokenizer/unicode.h"
 
 namespace lathe::worker {

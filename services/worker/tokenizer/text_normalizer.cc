@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "libs/common/status_macros.h"
-#include "services/worker/tokenizer/replacement.h"
+#include "services/worker/tokenizer/text_pattern.h"
 
 namespace lathe::worker {
 

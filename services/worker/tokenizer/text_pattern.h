@@ -1,4 +1,5 @@
-// Search for the strings and regular expressions of tokenizer.json. All use of PCRE2 is here.
+// Search for the strings and regular expressions of tokenizer.json, and their replacement. All use
+// of PCRE2 is here.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,13 @@
 struct pcre2_real_code_8;
 
 namespace lathe::worker {
+
+// Translates a regular expression of tokenizer.json to PCRE2 syntax.
+//
+// Hugging Face compiles patterns with Oniguruma in Ruby syntax. The result has the same meaning in
+// PCRE2 with UTF, UCP and MULTILINE. White space and word characters become the Unicode properties
+// that Oniguruma uses. InvalidArgument names a construct whose meaning differs or may differ.
+absl::StatusOr<std::string> ToPcre2Pattern(std::string_view pattern);
 
 // A literal string or a compiled regex. Immutable, usable from any thread.
 class TextPattern {
@@ -60,5 +68,16 @@ class PatternMatcher {
   size_t budget_ = 0;  // bytes left for windows larger than the first
   std::unique_ptr<Scratch> scratch_;
 };
+
+// Maximum size of a text, before and during encoding. Longer texts are rejected.
+inline constexpr size_t kMaxTextBytes = 64 << 20;
+
+// Returns InvalidArgument if `num_bytes` exceeds kMaxTextBytes.
+absl::Status CheckTextSize(size_t num_bytes);
+
+// Returns `text` with each match replaced by `content`. InvalidArgument if the pattern exceeds its
+// work limits or the result exceeds kMaxTextBytes.
+absl::StatusOr<std::string> ReplaceAll(PatternMatcher& matcher, std::string_view text,
+                                       std::string_view content);
 
 }  // namespace lathe::worker

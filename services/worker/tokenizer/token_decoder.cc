@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "libs/common/status_macros.h"
-#include "services/worker/tokenizer/replacement.h"
+#include "services/worker/tokenizer/text_pattern.h"
 #include "services/worker/tokenizer/unicode.h"
 
 namespace lathe::worker {

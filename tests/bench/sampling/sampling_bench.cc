@@ -36,7 +36,7 @@
 #include <c10/core/InferenceMode.h>
 #include <nlohmann/json.hpp>
 
-#include "services/worker/kernels/cpu/matmul/huge_pages.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 #include "services/worker/layers/base_linear.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/memory/tensor_memory.h"

@@ -19,13 +19,27 @@ class TimeShare {
 
   // Returns whose unit comes next. If both have one, it is that of `preferred` if set.
   DeviceUse Pick(bool has_training, bool has_sampling,
-                 std::optional<DeviceUse> preferred = std::nullopt);
+                 std::optional<DeviceUse> preferred = std::nullopt) {
+    const bool contended = has_training && has_sampling;
+    if (contended && !contended_) training_used_ = sampling_used_ = absl::ZeroDuration();
+    contended_ = contended;
+    if (contended) return preferred.value_or(Preferred());
+    if (has_training) return DeviceUse::kTraining;
+    return has_sampling ? DeviceUse::kSampling : DeviceUse::kNothing;
+  }
 
   // Returns whose unit comes next if both have one.
-  DeviceUse Preferred() const;
+  DeviceUse Preferred() const {
+    // Uses that begin to compete start level.
+    const bool is_sampling = !contended_ || sampling_used_ <= training_used_;
+    return is_sampling ? DeviceUse::kSampling : DeviceUse::kTraining;
+  }
 
   // Adds the time that a unit took.
-  void Charge(DeviceUse use, absl::Duration spent);
+  void Charge(DeviceUse use, absl::Duration spent) {
+    if (use == DeviceUse::kSampling) sampling_used_ += spent / sampling_share_;
+    if (use == DeviceUse::kTraining) training_used_ += spent / (1 - sampling_share_);
+  }
 
  private:
   double sampling_share_;

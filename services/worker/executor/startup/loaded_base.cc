@@ -17,10 +17,8 @@
 #include "libs/common/version.h"
 #include "services/worker/checkpoint/atomic_directory.h"
 #include "services/worker/collectives/agreement.h"
-#include "services/worker/executor/lockstep/on_all_ranks.h"
 #include "services/worker/executor/planning/step_rate.h"
-#include "services/worker/executor/startup/cpu_arithmetic.h"
-#include "services/worker/executor/startup/exact_probe.h"
+#include "services/worker/executor/startup/machine_arithmetic.h"
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/torch/aten.h"
 

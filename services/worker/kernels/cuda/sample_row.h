@@ -22,8 +22,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "services/worker/kernels/cpu/sampling/exponential.h"
-#include "services/worker/kernels/cpu/sampling/philox.h"
+#include "services/worker/kernels/cpu/sampling/random_numbers.h"
 #include "services/worker/kernels/cpu/vector_math.h"
 #include "services/worker/kernels/cuda/sample_rows.h"
 

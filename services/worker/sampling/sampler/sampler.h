@@ -1,4 +1,4 @@
-// Chooses the next token of each row from its logits.
+// Chooses the next token of each row from its logits, which one rank has or several ranks share.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
+
+struct VocabularyShard;
 
 // Input of one row besides its logits. The token is a function of these and the logits only, not of
 // other rows or earlier draws.
@@ -32,5 +34,17 @@ struct TokenSamples {
 // samples by Gumbel-max among the tokens that top-k, then top-p, then min-p keep. Runs on the
 // logits' device.
 TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs);
+
+// Draws from whole rows, of which `logits` [n, own] are this rank's columns. All ranks call it with
+// the same draws and get the same result, to the bit: each merges the same numbers in the same
+// order. Against a single rank with all columns, sums round differently.
+//
+// On a CPU each rank samples by Gumbel-max among its own tokens, and only the winners are
+// exchanged. Draws with a filter need the whole distribution, so their rows are gathered. On a GPU
+// all rows are gathered, which takes less time than one layer.
+// Collectives on tp, in order: all-gather of rows, of parts, of top-k tokens. A collective that no
+// draw needs is skipped.
+TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs,
+                          const VocabularyShard& vocabulary);
 
 }  // namespace lathe::worker

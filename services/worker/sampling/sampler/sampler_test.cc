@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/worker/kernels/cpu/sampling/philox.h"
+#include "services/worker/kernels/cpu/sampling/random_numbers.h"
 
 namespace lathe::worker {
 namespace {

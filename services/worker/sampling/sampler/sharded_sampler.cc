@@ -1,4 +1,4 @@
-#include "services/worker/sampling/sampler/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include "services/worker/kernels/cpu/sampling/sampling_kernel.h"
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/sampling/sampler/top_filter.h"
+#include "services/worker/sampling/sampler/vocabulary_shard.h"
 
 namespace lathe::worker {
 namespace {

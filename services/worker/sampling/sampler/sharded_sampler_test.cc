@@ -1,4 +1,4 @@
-#include "services/worker/sampling/sampler/sharded_sampler.h"
+#include "services/worker/sampling/sampler/sampler.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/worker/sampling/sampler/vocabulary_shard.h"
 #include "services/worker/testing/test_outputs.h"
 #include "services/worker/testing/test_vocabulary.h"
 

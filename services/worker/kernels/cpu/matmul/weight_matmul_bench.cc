@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "services/worker/kernels/cpu/matmul/huge_pages.h"
 #include "services/worker/kernels/cpu/matmul/weight_matmul.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 
 namespace lathe::worker {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "services/worker/kernels/cpu/matmul/huge_pages.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
 
 namespace lathe::worker {
 

@@ -1,7 +1,10 @@
 #include "services/worker/kernels/cpu/matmul/weight_panels.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "services/worker/kernels/cpu/matmul/panel_block.h"
 
@@ -29,6 +32,15 @@ LATHE_INLINE void SetUnits(const char* source, int64_t row_bytes, int64_t num_by
   const int64_t num_units = (num_bytes + kUnitBytes - 1) / kUnitBytes;
   // Other lanes may already hold other rows.
   for (int64_t u = 0; u < num_units; ++u) panel[u * kPanelVectors] |= words[u];
+}
+
+constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+constexpr uintptr_t kPage = uintptr_t{4} << 10;
+
+uintptr_t RoundUp(uintptr_t value, uintptr_t step) { return (value + step - 1) / step * step; }
+
+void Unmap(uintptr_t begin, uintptr_t end) {
+  if (end > begin) munmap(reinterpret_cast<void*>(begin), end - begin);
 }
 
 }  // namespace
@@ -67,6 +79,21 @@ void GetPanelRow(const WeightPanels& panels, int64_t row, float* y) {
     const uint32_t bits = static_cast<uint32_t>(half) << 16;
     std::memcpy(y + i, &bits, sizeof(bits));
   }
+}
+
+std::shared_ptr<void> AllocateHugePages(int64_t num_bytes) {
+  const uintptr_t size = RoundUp(static_cast<uintptr_t>(num_bytes), kPage);
+  void* const mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  // Unmaps the memory around the aligned part, so that no huge page extends beyond it.
+  const auto first = reinterpret_cast<uintptr_t>(mapped);
+  const uintptr_t begin = RoundUp(first, kHugePage);
+  Unmap(first, begin);
+  Unmap(begin + size, first + size + kHugePage);
+  void* const memory = reinterpret_cast<void*>(begin);
+  madvise(memory, size, MADV_HUGEPAGE);  // only a hint: without huge pages it is slower
+  return {memory, [size](void* data) { munmap(data, size); }};
 }
 
 }  // namespace lathe::worker

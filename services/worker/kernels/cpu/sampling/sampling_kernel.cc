@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "services/worker/kernels/cpu/sampling/exp_sum.h"
-#include "services/worker/kernels/cpu/sampling/exponential.h"
-#include "services/worker/kernels/cpu/sampling/philox.h"
+#include "services/worker/kernels/cpu/sampling/random_numbers.h"
 #include "services/worker/kernels/cpu/vector_math.h"
 
 namespace lathe::worker {
@@ -18,8 +17,8 @@ constexpr int64_t kChunk = 256;  // tokens per step of a loop with partial resul
 // Exceeds the relative rounding error of an exponential number and of a product.
 constexpr float kUniformSlack = 1.001f;
 
-// Computes Philox4x32-10 (see philox.h) of `num_blocks` consecutive blocks, four numbers each. Uses
-// plain variables, which the compiler keeps in vector registers.
+// Computes Philox4x32-10 (see random_numbers.h) of `num_blocks` consecutive blocks, four numbers
+// each. Uses plain variables, which the compiler keeps in vector registers.
 LATHE_INLINE void FillBits(uint32_t first_block, int num_blocks, const SampleKey& key,
                            uint32_t* bits) {
 #pragma omp simd

@@ -1,13 +1,25 @@
-#include "services/worker/executor/startup/exact_probe.h"
+#include "services/worker/executor/startup/machine_arithmetic.h"
 
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <string>
 
 #include "services/worker/testing/test_trainer.h"
 
 namespace lathe::worker {
 namespace {
+
+TEST_CASE("the settings of MKL and oneDNN are part of a CPU's arithmetic", "[executor]") {
+  const std::string before = CpuArithmetic();
+  CHECK_THAT(before, Catch::Contains(" of ") && Catch::Contains(" with "));
+  for (const char* name : {"MKL_CBWR", "ONEDNN_MAX_CPU_ISA"}) {
+    setenv(name, "AVX2", 1);
+    CHECK(CpuArithmetic() == before + ", " + name + "=AVX2");
+    unsetenv(name);
+  }
+  CHECK(CpuArithmetic() == before);
+}
 
 // A model whose layers' outputs depend on how many rows share a pass.
 class ModelThatMinglesRows : public ModelWithLittleMemory {
