@@ -18,13 +18,13 @@ def large(text="int x;\n"):
 
 
 def test_small_files_are_counted(tmp_path):
-    small = {f"libs/b{i}.cc": "int y;\n" for i in range(3)}
-    result = check(tmp_path, small | {f"services/a{i}.h": large() for i in range(17)})
+    small = {f"libs/b{i}.cc": "int y;\n" for i in range(2)}
+    result = check(tmp_path, small | {f"services/a{i}.h": large() for i in range(18)})
     assert result.returncode == 1
-    assert "3 of 20 files have under 30 lines (15.0%" in result.stdout
+    assert "2 of 20 files have under 30 lines (10.0%" in result.stdout
     result = check(tmp_path, {"services/c.h": large()})
     assert result.returncode == 0
-    assert "3 of 21 files" in result.stdout
+    assert "2 of 21 files" in result.stdout
 
 
 HEADS = {
