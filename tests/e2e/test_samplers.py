@@ -145,7 +145,7 @@ def num_tokens(result):
     return [len(sequence["tokens"]) for sequence in result["sequences"]]
 
 
-# Every field of asample (tinker-api 10.2, 19.1): honoured here, or refused below.
+# Every field of asample: honoured here, or refused below.
 HONOURED = [
     ({"num_samples": 3}, lambda r: num_tokens(r) == [2, 2, 2]),
     ({"prompt_logprobs": True},

@@ -115,7 +115,7 @@ enum class LossNormalization {
 
 inline constexpr size_t kMaxLossNumbers = 8;
 
-// Loss of one request (tinker-api 16.1).
+// Loss of one request.
 struct LossSpec {
   const LossProgram* program = nullptr;  // always set
   double clip_low = 0;                   // bounds of the ratio itself

@@ -81,7 +81,7 @@ Response ErrorResponse(const absl::Status& status) {
   if (!field.empty() && response.status != 405) error["param"] = field;
   if (const std::string_view hint = Hint(word); !hint.empty()) error["hint"] = hint;
   if (response.status == 401) {
-    // On "invalid_token" the SDK gets a new token and repeats the request once (tinker-api 2.3).
+    // On "invalid_token" the SDK gets a new token and repeats the request once.
     const bool is_token = word == "bad_token";
     response.headers.push_back(
         {"WWW-Authenticate", is_token ? "Bearer error=\"invalid_token\"" : "ApiKey"});

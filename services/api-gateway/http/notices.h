@@ -29,7 +29,7 @@ class Notices {
   explicit Notices(NoticeOptions options);
 
   // Adds x-deprecation-note if there is a notice for the client of `request`, and
-  // x-deprecation-level if it is an error (tinker-api 2.6).
+  // x-deprecation-level if it is an error.
   void AddTo(const Request& request, Response& response) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace lathe::gateway {
 namespace {
 
-// Two thousand clients may connect at once (tinker-api 4.2).
+// Two thousand clients may connect at once.
 constexpr int kListenBacklog = 4096;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 

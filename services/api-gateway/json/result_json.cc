@@ -114,7 +114,7 @@ const char* StateName(v1::QueueState state) {
   }
 }
 
-// The server never uses this permission: results are always whole (tinker-api 11.4).
+// The server never uses this permission: results are always whole.
 void CheckMetadataOnly(LargeObject& in, std::string_view name, google::protobuf::Message&) {
   in.BoolOf(name, *in.Find(name));
 }

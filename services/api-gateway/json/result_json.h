@@ -14,7 +14,7 @@ namespace lathe::gateway {
 // The body of retrieve_future.
 extern const BodyFields<v1::GetResultRequest> kRetrieveFuture;
 
-// Returns the result in the shape of its kind (tinker-api 11.1, 24). An error becomes {"error",
+// Returns the result in the shape of its kind. An error becomes {"error",
 // "category", "code"}, with "param" if it names a field. Metrics that are not finite are dropped;
 // such numbers in lists become null.
 Json ResultToJson(const v1::OperationResult& result);
@@ -23,7 +23,7 @@ Json ResultToJson(const v1::OperationResult& result);
 Json TryAgainToJson(const std::string& request_id, v1::QueueState state, const std::string& reason);
 
 extern const BodyFields<v1::AwaitSamplesRequest> kAwaitSamples;
-// Reads the body of retrieve_futures (tinker-api 11.6). The wait is `timeout`, but at most `hold`.
+// Reads the body of retrieve_futures. The wait is `timeout`, but at most `hold`.
 // Without `timeout` it is `hold`.
 absl::StatusOr<v1::AwaitSamplesRequest> AwaitSamplesFromJson(const std::string& body,
                                                              absl::Duration hold);

@@ -1,4 +1,4 @@
-// Tensors in the SDK's JSON form (tinker-api 15.3): {"data", "dtype", "shape"}. CSR tensors also
+// Tensors in the SDK's JSON form: {"data", "dtype", "shape"}. CSR tensors also
 // have "sparse_crow_indices" and "sparse_col_indices".
 #pragma once
 

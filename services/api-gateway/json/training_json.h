@@ -1,4 +1,4 @@
-// forward and forward_backward as JSON (tinker-api 24), for plain HTTP users.
+// forward and forward_backward as JSON, for plain HTTP users.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 
 namespace lathe::gateway {
 
-// Every flag is a promise of the server (tinker-api 6.1). Flags that are not listed keep the SDK's
+// Every flag is a promise of the server. Flags that are not listed keep the SDK's
 // defaults.
 inline Json ClientConfig(const RouteOptions& options) {
   return {

@@ -1,4 +1,4 @@
-// Tests bad HTTP over real sockets: reliability.md section 5, rows 1 to 11.
+// Tests malformed and abusive HTTP over real sockets.
 #include <zstd.h>
 
 #include <catch2/catch.hpp>

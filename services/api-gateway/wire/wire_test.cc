@@ -1,4 +1,4 @@
-// Tests the conversions with the byte strings of tinker-api section 28.
+// Tests the conversions with the byte strings that the SDK sends.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -68,7 +68,7 @@ TEST_CASE("Field 7 replaces field 5 when it is set", "[wire]") {
 }
 
 TEST_CASE("Provenance spans keep their kind, place and length", "[wire]") {
-  // A second datum with the spans of section 28.
+  // A second datum with the provenance spans.
   const std::string spans =
       "1a070a050a017118021a0712050a0171180122090a070a017110011801220712050a01711802";
   const v1::Datum datum = Read(std::string(kRequest) + "1a26" + spans).data(1);

@@ -23,7 +23,7 @@ namespace lathe::engine {
 // Thread-safe.
 class TokenSigner {
  public:
-  // The SDK needs well over five minutes (tinker-api 6.3).
+  // The SDK needs well over five minutes.
   static constexpr absl::Duration kLifetime = absl::Hours(1);
   // Tolerated difference between the clocks of several machines.
   static constexpr absl::Duration kLeeway = absl::Seconds(60);

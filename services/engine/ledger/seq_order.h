@@ -27,7 +27,7 @@ class SeqOrder {
   // Returns the largest seq through which the arrival of `seq` proves the missing ones abandoned;
   // at least closed_seq(). In a serial session submissions arrive in order, so every arrival proves
   // it. In a concurrent one only a barrier proves it: other operations may belong to parallel
-  // submissions of which smaller seqs are still to come (tinker-api 18.4).
+  // submissions of which smaller seqs are still to come.
   int64_t ClosedByArrival(int64_t seq, bool serial, bool is_barrier) const;
 
   void Add(int64_t seq, const Operation& operation);

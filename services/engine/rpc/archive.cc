@@ -23,7 +23,7 @@ struct ListedFile {
   bool is_required;
 };
 
-// Files of an archive, in order (tinker-api 20.3). Only training checkpoints have optimizer state.
+// Files of an archive, in order. Only training checkpoints have optimizer state.
 constexpr ListedFile kFiles[] = {{"adapter_config.json", true},
                                  {"adapter_model.safetensors", true},
                                  {"checkpoint_complete", true},

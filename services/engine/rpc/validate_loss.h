@@ -1,4 +1,4 @@
-// Validation of a request's loss and its configuration (tinker-api 16.1).
+// Validation of a request's loss and its configuration.
 #pragma once
 
 #include <cstdint>

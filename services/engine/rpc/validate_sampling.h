@@ -16,7 +16,7 @@ absl::Status CheckScores(const v1::SampleRequest& request, int64_t prompt_tokens
                          const ModelLimits& limits);
 
 // Returns the number of prompt tokens of a valid request. Errors name the field, its value and its
-// bound. The error for a prompt that is too long has the wording of tinker-api 10.2.
+// bound. The error for a prompt that is too long has the wording of the Tinker API.
 absl::StatusOr<int64_t> ValidateSample(const v1::SampleRequest& request, const ModelLimits& limits);
 
 }  // namespace lathe::engine

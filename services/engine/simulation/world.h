@@ -22,7 +22,7 @@ namespace lathe::engine::simulation {
 
 class SimWorker;
 
-// Violation of an invariant of reliability.md 2.4.
+// Violation of an invariant in the table of docs/reliability.md.
 class Violation : public std::runtime_error {
  public:
   // `invariant`: "I1" … "I7".

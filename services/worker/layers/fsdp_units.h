@@ -17,7 +17,7 @@ namespace lathe::worker {
 // not interpret the bytes, so a block may hold panels or rows.
 //
 // All of `ranks` (at least two) hold the same blocks in the same order. A failed collective throws
-// RanksDisagree, and so does Hold of a block that is not the next of the plan.
+// RanksDisagree, and so does Unshard of a block that is not the next of the plan.
 class FsdpUnits {
  public:
   // Creates blocks of the given sizes, filled with zeros.
@@ -26,22 +26,23 @@ class FsdpUnits {
   // The bytes of the block that this rank keeps. The last ranks' shares may be padding.
   const Shard& own(int64_t block) const { return blocks_[block].own; }
   // Copies this rank's share of `block` out of the block's buffer, which the caller has filled.
-  // Call it before the first Hold.
+  // Call it before the first Unshard.
   void Reshard(int64_t block);
 
-  // Returns the memory that contains `block` while it is held. Call it at any time.
+  // Returns the memory that contains `block` while it is unsharded. Call it at any time.
   at::Tensor Buffer(int64_t block) const {
     return buffers_[block % 2].narrow(0, 0, blocks_[block].num_bytes);
   }
 
   // Unshards `block` and returns when it is in its buffer; on a GPU, when the gather is queued. The
-  // block stays there until the next Hold. Then begins to unshard `next`, which must use the other
-  // buffer. A block that is still in its buffer is not gathered again.
+  // block stays there until the next Unshard. Then begins to unshard `next`, which must use the
+  // other buffer. A block that is still in its buffer is not gathered again.
   void Unshard(int64_t block, std::optional<int64_t> next = std::nullopt);
 
-  // Begins a plan, for steps in which one rank may hold fewer blocks than others. Until EndPlan all
-  // ranks hold `blocks` in this order; EndPlan holds the rest. While a block is held, the next one
-  // is gathered. While the last block is held, `then` is, if it uses the other buffer.
+  // Begins a plan, for steps in which one rank may need fewer blocks than others. Until EndPlan all
+  // ranks unshard `blocks` in this order. EndPlan unshards the rest. While a block is in use, the
+  // next one is gathered. While the last block is in use, `then` is gathered if it uses the other
+  // buffer.
   void BeginPlan(std::vector<int64_t> blocks, std::optional<int64_t> then);
   void EndPlan();
 

@@ -32,7 +32,7 @@ void Fill(FsdpUnits& blocks) {
 
 struct Seen {
   int64_t num_wrong = 0;
-  std::vector<int64_t> num_gathers;  // after each Hold
+  std::vector<int64_t> num_gathers;  // after each Unshard
   std::vector<Shard> own;            // by block
   int64_t num_bytes = 0;
 };
@@ -65,8 +65,8 @@ TEST_CASE("FsdpUnits: each block is whole when it is held, forward and backward"
   });
   for (const Seen& seen : ranks) {
     CHECK(seen.num_wrong == 0);
-    // The second Hold of a pair waits for the gather of the next block. The last two blocks of the
-    // forward pass are still in the buffers on the way back. Block 4 after block 3 is gathered
+    // The second Unshard of a pair waits for the gather of the next block. The last two blocks of
+    // the forward pass are still in the buffers on the way back. Block 4 after block 3 is gathered
     // anew.
     CHECK(seen.num_gathers == std::vector<int64_t>{2, 3, 4, 5, 5, 5, 6, 7, 8, 8, 10});
   }

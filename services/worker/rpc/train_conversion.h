@@ -15,7 +15,7 @@ LoraSpec ToLoraSpec(const lathe::v1::LoraConfig& lora);
 lathe::v1::LoraConfig ToProto(const LoraSpec& spec);
 
 // Fills in values that the request omits: ones for missing cross_entropy weights, the loss's
-// default configuration (tinker-api 16.1), and each datum's loss_scale. The engine has validated
+// default configuration, and each datum's loss_scale. The engine has validated
 // the request. A request that still does not parse is InvalidArgument naming the datum and the
 // field, so that it never ends this process.
 absl::StatusOr<TrainRequest> ToTrainRequest(const lathe::v1::TrainItem& item);

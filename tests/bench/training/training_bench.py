@@ -34,7 +34,7 @@ class TrainingDriver(Driver):
 
 
 class Shape:
-    """What performance.md 1.1 calls L, H, Hq, Hk, D, I, V."""
+    """Sizes of a model that the cost of a pass depends on."""
 
     def __init__(self, config):
         self.layers, self.hidden = config.num_hidden_layers, config.hidden_size
