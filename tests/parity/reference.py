@@ -1,6 +1,8 @@
 """HF Transformers, PEFT and plain torch as references for the compute library."""
 
 import dataclasses
+import pathlib
+import re
 
 import torch
 import transformers
@@ -9,6 +11,13 @@ from peft import LoraConfig, get_peft_model
 ATTN = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
 UNEMBED = ["lm_head"]
+
+
+def registered_losses():
+    """The names of all losses that the programs know."""
+    headers = pathlib.Path(__file__).parents[2].glob("libs/common/losses/*.h")
+    return set(re.findall(r'LossProgram k\w+ = \{\s*\.name = "(\w+)"',
+                          "".join(header.read_text() for header in headers)))
 
 
 def load_base(folder):

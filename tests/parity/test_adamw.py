@@ -32,6 +32,11 @@ ADAM = {
 }
 
 
+def test_every_loss_is_trained_with():
+    kinds = {loss.kind for loss in LOSSES.values()}
+    assert kinds == reference.registered_losses() - {"gspo"}, "LOSSES of this file lacks a loss"
+
+
 def train_peft(model, loss, batches, adam):
     parameters = list(reference.lora_parameters(model).values())
     optimizer = torch.optim.AdamW(

@@ -1,10 +1,15 @@
 """Gradients of every LoRA factor equal those of PEFT under torch's autograd."""
 
+import pathlib
+import re
+
 import pytest
 from safetensors.torch import save_file
 
 import reference
-from reference import Loss, clip
+from reference import Loss, clip, registered_losses
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 # Relative to a matrix's largest gradient; fp32 on both sides.
 TOLERANCE = 1e-4
@@ -29,6 +34,14 @@ LOSSES = {
     "stable_reinforce_kl": Loss("stable_reinforce", {"kl_coeff": 0.2}),
 }
 LENGTHS = [12, 30, 12, 1, 300]
+
+
+def test_every_loss_is_compared_and_documented():
+    kinds = {loss.kind for loss in LOSSES.values()}
+    assert kinds == registered_losses(), "LOSSES of this file lacks a loss, or has one too many"
+    table = (ROOT / "docs" / "numerics.md").read_text().partition("| Loss | Value |")[2]
+    documented = set(re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.MULTILINE))
+    assert documented == registered_losses(), "the table of losses in docs/numerics.md differs"
 
 
 def driver_ops(rank, weights_file, loss, data, name="g"):

@@ -1,9 +1,12 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libs/common/losses/evaluate_loss.h"
@@ -85,6 +88,21 @@ Evaluated Evaluate(const LossSpec& spec, const Datum& datum, const std::vector<f
   EvaluateLoss(spec, {datum.view(), logprobs}, 0, static_cast<int64_t>(logprobs.size()),
                result.losses.data(), result.slopes.data());
   return result;
+}
+
+// Losses with a factor that is not differentiated. Their slope is not the derivative of their loss.
+const std::set<std::string_view> kStopGradients = {"cispo", "stable_reinforce"};
+
+// Returns a loss whose numbers are neither their defaults nor 0, so that each of its terms is on.
+LossSpec WithEveryTerm(const LossProgram& program) {
+  LossSpec spec = DefaultsOf(program);
+  for (size_t i = 0; i < program.options.size(); ++i) {
+    const LossOption& option = program.options[i];
+    spec.numbers[i] =
+        option.default_value != 0 ? 2 * option.default_value : std::max(option.minimum, 0.0) + 1;
+  }
+  spec.kl_coef = 0.4;
+  return spec;
 }
 
 double Loss(const LossSpec& spec, const Entry& e) {
@@ -238,10 +256,10 @@ TEST_CASE("kl_coef: a token without advantage is pulled too, one whose reference
 }
 
 TEST_CASE("Every loss: its slope is the derivative of its loss", "[losses]") {
-  const LossSpec spec = GENERATE(Spec("cross_entropy", {{"kl_coef", 0.4}}),
-                                 Spec("importance_sampling", {{"kl_coef", 0.4}}),
-                                 Spec("ppo", {{"dual_clip_threshold", 2.0}, {"kl_coef", 0.4}}),
-                                 Spec("dro", {{"beta", 0.3}, {"kl_coef", 0.4}}));
+  const LossProgram& program = *GENERATE(from_range(AllLosses()));
+  if (kStopGradients.count(program.name) > 0) return;
+  INFO(program.name << ", which is not in kStopGradients");
+  const LossSpec spec = WithEveryTerm(program);
   const double p = GENERATE(-1.3, -1.02, -0.97, -0.6, -0.2);
   const double advantage = GENERATE(-1.5, 0.7);
   const Entry here{
