@@ -48,7 +48,10 @@ def test_every_metric_is_documented_and_served(lathe, pages):
     for process in pages.urls:
         for name, kind in pages.types(process).items():
             served[name] = kind
-    assert served == {name: kind for name, (kind, _) in documented().items()}
+    rows = {name: kind for name, (kind, _) in documented().items()}
+    assert served.keys() - rows.keys() == set(), "docs/operations.md lacks a row for these"
+    assert rows.keys() - served.keys() == set(), "docs/operations.md has rows that nothing serves"
+    assert served == rows
 
 
 def test_labels_are_those_of_the_document_and_name_no_one(lathe, pages):

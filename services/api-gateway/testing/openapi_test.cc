@@ -26,6 +26,7 @@ const Json& Resolve(const Json& document, const Json& value) {
 void Follow(const Json& document, const Json& value, std::set<std::string>* references) {
   if (value.is_object() && value.contains("$ref")) {
     const auto reference = value["$ref"].get<std::string>();
+    INFO("docs_page/openapi.json and the tables of fields have no " << reference);
     REQUIRE_NOTHROW(Resolve(document, value));
     if (references->insert(reference).second) {
       Follow(document, Resolve(document, value), references);
@@ -47,6 +48,7 @@ TEST_CASE("OpenAPI: every route is described", "[gateway]") {
     const Json& operation = document["paths"][route.pattern][absl::AsciiStrToLower(route.method)];
     CHECK_FALSE(route.summary.empty());
     CHECK(operation["summary"] == route.summary);
+    INFO("the tags of docs_page/openapi.json have: " << route.tag);
     CHECK(tags.count(route.tag) == 1);
     const bool takes_a_body = route.method == "POST" || route.method == "PUT";
     if (!takes_a_body) CHECK(route.request.empty());
