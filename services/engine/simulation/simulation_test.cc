@@ -3,9 +3,14 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <set>
+#include <sstream>
 #include <string>
+#include <variant>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/events.h"
+#include "services/engine/simulation/type_name.h"
 
 namespace lathe::engine::simulation {
 namespace {
@@ -46,6 +51,40 @@ TEST_CASE("Simulation: a seed is one run", "[simulation]") {
     CHECK(once.num_requests == again.num_requests);
     CHECK(once.trace_hash != RunSeed({.seed = seed + 1}).trace_hash);
   }
+}
+
+// Events that no client, operator or worker of the simulation sends.
+const std::set<std::string> kNotSimulated = {
+    "JoinSamplingSession", "PublishCheckpoint",    "SetCheckpointTtl", "Drain", "SetQuota",
+    "CopyCheckpoint",      "AssignSessionProject", "BodyUnavailable"};
+
+template <typename... Events>
+std::set<std::string> NamesOf(const std::variant<Events...>&) {
+  return {TypeName<Events>()...};
+}
+
+// The name of the event in a line of a trace, "0.000000 engine1 Loaded{…". Empty: an action.
+std::string EventOf(const std::string& line) {
+  std::istringstream words(line);
+  std::string time, engine, event;
+  words >> time >> engine >> event;
+  return engine == "->" ? "" : event.substr(0, event.find('{'));
+}
+
+TEST_CASE("Simulation: some seed sends each event, or kNotSimulated names it", "[simulation]") {
+  constexpr uint64_t kNumTraces = 400;
+  constexpr size_t kMaxLines = 1'000'000;
+  std::set<std::string> missing = NamesOf(EventBody());
+  for (const std::string& name : kNotSimulated) CHECK(missing.erase(name) == 1);
+  for (uint64_t seed = 1; seed <= kNumTraces && !missing.empty(); ++seed) {
+    for (const std::string& line : RunSeed({.seed = seed, .max_trace_lines = kMaxLines}).trace) {
+      const std::string event = EventOf(line);
+      missing.erase(event);
+      if (kNotSimulated.count(event) > 0)
+        FAIL("kNotSimulated names " << event << ", seed " << seed);
+    }
+  }
+  CHECK(missing == std::set<std::string>());
 }
 
 std::string OutputOf(const std::string& command) {
