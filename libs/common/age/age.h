@@ -1,5 +1,5 @@
-// Encryption in the format age-encryption.org/v1 (binary, X25519 recipients), which the tools `age`,
-// `rage` and `pyrage` decrypt: public keys, and streams encrypted to them.
+// Encryption in the format age-encryption.org/v1 (binary, X25519 recipients), which the tools
+// `age`, `rage` and `pyrage` decrypt: public keys, and streams encrypted to them.
 #pragma once
 
 #include <array>

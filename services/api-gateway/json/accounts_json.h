@@ -1,5 +1,5 @@
-// A tenant's account as JSON: projects, session search, usage, the caller's key, tokens and the audit
-// log.
+// A tenant's account as JSON: projects, session search, usage, the caller's key, tokens and the
+// audit log.
 #pragma once
 
 #include <string>
