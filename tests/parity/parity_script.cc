@@ -76,12 +76,10 @@ TrainOp ParseTrain(const json& value) {
 
 StepOp ParseStep(const json& value) {
   AdamParams adam;
-  adam.learning_rate = value.value("learning_rate", adam.learning_rate);
-  adam.beta1 = value.value("beta1", adam.beta1);
-  adam.beta2 = value.value("beta2", adam.beta2);
-  adam.eps = value.value("eps", adam.eps);
-  adam.weight_decay = value.value("weight_decay", adam.weight_decay);
-  adam.grad_clip_norm = value.value("grad_clip_norm", adam.grad_clip_norm);
+  for (const AdamField& field : kAdamFields) {
+    double& number = adam.*field.number;
+    number = value.value(std::string(field.name), number);
+  }
   return {value.at("model"), adam};
 }
 

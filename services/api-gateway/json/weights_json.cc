@@ -1,21 +1,26 @@
 #include "services/api-gateway/json/weights_json.h"
 
+#include <array>
+
+#include "libs/common/optimizer/adam_params.h"
+
 namespace lathe::gateway {
 namespace {
 
 // Members absent from adam_params, except learning_rate, get the SDK's defaults.
-constexpr Field kAdamFields[] = {
-    {.name = "learning_rate", .is_required = true, .schema = R"("minimum": 0)"},
-    {.name = "beta1", .fallback = 0.9, .schema = R"("minimum": 0, "exclusiveMaximum": 1)"},
-    {.name = "beta2", .fallback = 0.95, .schema = R"("minimum": 0, "exclusiveMaximum": 1)"},
-    {.name = "eps", .fallback = 1e-12, .schema = R"("exclusiveMinimum": 0)"},
-    {.name = "weight_decay", .fallback = 0.0, .schema = R"("minimum": 0)"},
-    {.name = "grad_clip_norm",
-     .fallback = 0.0,
-     .about = "0: no clipping.",
-     .schema = R"("minimum": 0)"},
-};
-constexpr ObjectFields kAdamParams = {"AdamParams", kAdamFields};
+constexpr std::array kAdamMembers = [] {
+  std::array<Field, kAdamFields.size()> members;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const AdamField& adam = kAdamFields[i];
+    members[i] = {.name = adam.name,
+                  .is_required = adam.is_required,
+                  .about = adam.about,
+                  .schema = adam.range.json_schema};
+    if (!adam.is_required) members[i].fallback = AdamParams().*adam.number;
+  }
+  return members;
+}();
+constexpr ObjectFields kAdamParams = {"AdamParams", kAdamMembers};
 
 void ReadOtherOptimizer(LargeObject& in, std::string_view name,
                         google::protobuf::Message& message) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "libs/common/digest/sha256.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 using google::protobuf::RepeatedPtrField;
 
-// Raised when the order or meaning of a field changes. Prefix of every hash.
+// Prefix of every hash.
 constexpr char kVersion[] = "1:";
 
 // Hashes fields. Every value has its length or a fixed width, so that no two field lists collide.
@@ -59,6 +60,21 @@ template <typename Named>
 void AddNamedValues(Hasher& hasher, const RepeatedPtrField<Named>& entries) {
   hasher.Add(entries.size());
   for (const Named* entry : Sorted(entries)) hasher.Add(entry->name()).Add(entry->value());
+}
+
+// Hashes all fields in the order of their numbers. A field that came after the first six is hashed
+// by name, and only if it is set, so that hashes of older requests stay.
+void AddAdamParams(Hasher& hasher, const v1::AdamParams& adam) {
+  constexpr int kFirstFields = v1::AdamParams::kGradClipNormFieldNumber;
+  const google::protobuf::Descriptor& type = *adam.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = type.field(i);
+    const double value = adam.GetReflection()->GetDouble(adam, field);
+    const bool is_later = field->number() > kFirstFields;
+    if (is_later && value == 0) continue;
+    if (is_later) hasher.Add(field->name());
+    hasher.Add(value);
+  }
 }
 
 void AddChunks(Hasher& hasher, const RepeatedPtrField<v1::Chunk>& chunks) {
@@ -172,10 +188,8 @@ std::string ContentHash(const v1::ForwardBackwardRequest& request) {
 
 std::string ContentHash(const v1::OptimStepRequest& request) {
   Hasher hasher("optim_step");
-  const v1::AdamParams& adam = request.adam_params();
   hasher.Add(request.has_adam_params()).Add(request.other_optimizer_type());
-  hasher.Add(adam.learning_rate()).Add(adam.beta1()).Add(adam.beta2()).Add(adam.eps());
-  hasher.Add(adam.weight_decay()).Add(adam.grad_clip_norm());
+  AddAdamParams(hasher, request.adam_params());
   return hasher.Finish();
 }
 

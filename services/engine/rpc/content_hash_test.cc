@@ -110,6 +110,51 @@ TEST_CASE("ContentHash: what a sample asks for counts, all of it", "[rpc]") {
   CHECK(hashes.size() == changes.size() + 1);
 }
 
+// The expected values were computed by another program from the fields in their order.
+TEST_CASE("ContentHash: hashes of stored requests stay", "[rpc]") {
+  v1::OptimStepRequest step;
+  step.set_other_optimizer_type("dimuon");
+  CHECK(ContentHash(step) == "1:5ed594a3f71661da3d258ddfcdf67f79685f0e50ff9ff7d08bd255618b038939");
+  step.clear_other_optimizer_type();
+  v1::AdamParams& adam = *step.mutable_adam_params();
+  adam.set_learning_rate(1e-4);
+  adam.set_beta1(0.9);
+  adam.set_beta2(0.95);
+  adam.set_eps(1e-12);
+  adam.set_weight_decay(0.1);
+  adam.set_grad_clip_norm(2);
+  CHECK(ContentHash(step) == "1:cab0f25e2e774d00b4a7f7b0332728a7cc19a10dd49dd8816c2590a03c985b33");
+
+  v1::CreateModelRequest create;
+  create.set_base_model("base");
+  create.set_optimizer_type("adamw");
+  v1::LoraConfig& lora = *create.mutable_lora_config();
+  lora.set_rank(8);
+  lora.set_seed(7);
+  lora.set_train_attn(true);
+  lora.set_train_mlp(false);
+  lora.set_train_unembed(true);
+  lora.set_alpha(16);
+  for (const char* module : {"q_proj", "lm_head"}) lora.add_target_modules(module);
+  v1::NamedString& entry = *create.add_user_metadata();
+  entry.set_name("k");
+  entry.set_value("v");
+  CHECK(ContentHash(create) ==
+        "1:0fea1d1dc749256c68685f1d365185d53c656fdff35ad669f90d10f2c33ac790");
+}
+
+TEST_CASE("ContentHash: every number of a step counts", "[rpc]") {
+  std::set<std::string> hashes = {ContentHash(v1::OptimStepRequest())};
+  const google::protobuf::Descriptor& type = *v1::AdamParams::descriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    v1::OptimStepRequest request;
+    v1::AdamParams& adam = *request.mutable_adam_params();
+    adam.GetReflection()->SetDouble(&adam, type.field(i), 0.5);
+    hashes.insert(ContentHash(request));
+  }
+  CHECK(static_cast<int>(hashes.size()) == type.field_count() + 1);
+}
+
 TEST_CASE("ContentHash: unset and empty stops differ", "[rpc]") {
   v1::SampleRequest unset;
   v1::SampleRequest empty;

@@ -5,10 +5,17 @@
 #include <vector>
 
 #include "libs/common/errors.h"
+#include "libs/common/optimizer/adam_params.h"
 #include "services/engine/rpc/validate_training.h"
 
 namespace lathe::engine {
 namespace {
+
+TEST_CASE("optim_step: the table has every number, in order", "[validate]") {
+  const google::protobuf::Descriptor& type = *v1::AdamParams::descriptor();
+  REQUIRE(static_cast<size_t>(type.field_count()) == kAdamFields.size());
+  for (int i = 0; i < type.field_count(); ++i) CHECK(type.field(i)->name() == kAdamFields[i].name);
+}
 
 TEST_CASE("optim_step: values out of range are refused by name", "[validate]") {
   v1::AdamParams good;

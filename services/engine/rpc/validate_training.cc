@@ -1,16 +1,18 @@
 #include "services/engine/rpc/validate_training.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/optimizer/adam_params.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/strings/string_view.h"
 #include "services/engine/rpc/packed_values.h"
 #include "services/engine/rpc/validate_loss.h"
 #include "services/engine/rpc/validate_tensor.h"
@@ -201,14 +203,6 @@ absl::Status CheckDatum(const v1::Datum& proto, DatumContext datum) {
   return CheckSampledTokens(proto, inputs, datum);
 }
 
-absl::Status CheckAdamField(const std::string& name, double value, bool is_in_range,
-                            const char* range) {
-  if (is_in_range && std::isfinite(value)) return absl::OkStatus();
-  const std::string field = "adam_params." + name;
-  return Invalid("bad_optimizer", field,
-                 absl::StrFormat("%s is %g, expected %s", field, value, range));
-}
-
 }  // namespace
 
 absl::Status ValidateForwardBackward(const v1::ForwardBackwardRequest& request,
@@ -243,19 +237,16 @@ int64_t CountTokens(const v1::ForwardBackwardRequest& request) {
 }
 
 absl::Status ValidateAdam(const v1::AdamParams& adam) {
-  constexpr char kNotNegative[] = "a finite number of at least 0";
-  constexpr char kBeta[] = "a number in [0, 1)";
-  RETURN_IF_ERROR(CheckAdamField("learning_rate", adam.learning_rate(), adam.learning_rate() >= 0,
-                                 kNotNegative));
-  RETURN_IF_ERROR(
-      CheckAdamField("beta1", adam.beta1(), adam.beta1() >= 0 && adam.beta1() < 1, kBeta));
-  RETURN_IF_ERROR(
-      CheckAdamField("beta2", adam.beta2(), adam.beta2() >= 0 && adam.beta2() < 1, kBeta));
-  RETURN_IF_ERROR(CheckAdamField("eps", adam.eps(), adam.eps() > 0, "a finite number above 0"));
-  RETURN_IF_ERROR(
-      CheckAdamField("weight_decay", adam.weight_decay(), adam.weight_decay() >= 0, kNotNegative));
-  return CheckAdamField("grad_clip_norm", adam.grad_clip_norm(), adam.grad_clip_norm() >= 0,
-                        kNotNegative);
+  for (const AdamField& known : kAdamFields) {
+    const auto* from = adam.GetDescriptor()->FindFieldByName(std::string(known.name));
+    const double value = adam.GetReflection()->GetDouble(adam, from);
+    if (known.range.holds(value)) continue;
+    const std::string field = absl::StrCat("adam_params.", AbslView(known.name));
+    return Invalid(
+        "bad_optimizer", field,
+        absl::StrFormat("%s is %g, expected %s", field, value, AbslView(known.range.words)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateOptimizerType(const std::string& type) {

@@ -80,25 +80,21 @@ LoraSpec LoraFromJson(const Json& json) {
 }
 
 Json OptimizerToJson(const OptimizerSummary& optimizer) {
-  const AdamParams& adam = optimizer.last_adam;
-  return {{"name", "adamw"},
-          {"num_steps", optimizer.num_steps},
-          {"learning_rate", adam.learning_rate},
-          {"beta1", adam.beta1},
-          {"beta2", adam.beta2},
-          {"eps", adam.eps},
-          {"weight_decay", adam.weight_decay},
-          {"grad_clip_norm", adam.grad_clip_norm}};
+  Json json = {{"name", "adamw"}, {"num_steps", optimizer.num_steps}};
+  for (const AdamField& field : kAdamFields) {
+    json[std::string(field.name)] = optimizer.last_adam.*field.number;
+  }
+  return json;
 }
 
+// A number that this version knows and the writer did not keeps its default.
 OptimizerSummary OptimizerFromJson(const Json& json) {
-  return {.num_steps = json.at("num_steps"),
-          .last_adam = {.learning_rate = json.at("learning_rate"),
-                        .beta1 = json.at("beta1"),
-                        .beta2 = json.at("beta2"),
-                        .eps = json.at("eps"),
-                        .weight_decay = json.at("weight_decay"),
-                        .grad_clip_norm = json.at("grad_clip_norm")}};
+  OptimizerSummary optimizer{.num_steps = json.at("num_steps"), .last_adam = {}};
+  for (const AdamField& field : kAdamFields) {
+    double& number = optimizer.last_adam.*field.number;
+    number = json.value(std::string(field.name), number);
+  }
+  return optimizer;
 }
 
 // Throws Json::exception, whose text names the field.

@@ -7,6 +7,7 @@
 
 #include "libs/common/lora/lora_modules.h"
 #include "libs/common/losses/loss.h"
+#include "libs/common/optimizer/adam_params.h"
 
 namespace lathe::worker {
 
@@ -56,15 +57,6 @@ struct NamedMetric {
 struct TrainOutput {
   std::vector<std::vector<float>> logprobs;  // per datum [N·K], row-major
   std::vector<NamedMetric> metrics;
-};
-
-struct AdamParams {
-  double learning_rate = 1e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-12;
-  double weight_decay = 0.0;
-  double grad_clip_norm = 0.0;  // 0 = off
 };
 
 // Action of an optim_step on a gradient that is not finite.

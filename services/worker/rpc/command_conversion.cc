@@ -11,13 +11,13 @@
 namespace lathe::worker {
 namespace {
 
-AdamParams ToAdamParams(const lathe::v1::AdamParams& adam) {
-  return {.learning_rate = adam.learning_rate(),
-          .beta1 = adam.beta1(),
-          .beta2 = adam.beta2(),
-          .eps = adam.eps(),
-          .weight_decay = adam.weight_decay(),
-          .grad_clip_norm = adam.grad_clip_norm()};
+AdamParams ToAdamParams(const lathe::v1::AdamParams& proto) {
+  AdamParams adam;
+  for (const AdamField& field : kAdamFields) {
+    const auto* from = proto.GetDescriptor()->FindFieldByName(std::string(field.name));
+    adam.*field.number = proto.GetReflection()->GetDouble(proto, from);
+  }
+  return adam;
 }
 
 SamplingParams ToSamplingParams(const lathe::v1::SamplingParams& proto) {
