@@ -1,27 +1,17 @@
 // EngineService: runs and checkpoints.
 #include <optional>
 
-#include "absl/strings/str_format.h"
-#include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/await_samples_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/find_rows.h"
 #include "services/engine/rpc/get_result_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/watch_stream.h"
 
 namespace lathe::engine {
-
-namespace {
-
-absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
-  return WithDetail(absl::NotFoundError(absl::StrFormat("%s '%s' does not exist", what, id)),
-                    "not_found", field);
-}
-
-}  // namespace
 
 EngineService::Reactor* EngineService::ListRuns(Context* context,
                                                 const v1::ListRunsRequest* request,
@@ -79,13 +69,7 @@ EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
         FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
     response->set_base_model(row.base_model);
     response->set_is_lora(true);
-    response->set_lora_rank(row.lora.rank);
-    response->set_train_attn(row.lora.train_attn);
-    response->set_train_mlp(row.lora.train_mlp);
-    response->set_train_unembed(row.lora.train_unembed);
-    response->set_lora_alpha(row.lora.alpha);
-    response->mutable_target_modules()->Add(row.lora.target_modules.begin(),
-                                            row.lora.target_modules.end());
+    SetLora(row.lora, response);
     return absl::OkStatus();
   });
 }

@@ -1,13 +1,14 @@
 // EngineService: models, training and sampling; everything that becomes a future.
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/find_rows.h"
+#include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 
@@ -116,26 +117,13 @@ EngineService::Reactor* EngineService::GetModel(Context* context,
                                                 v1::GetModelResponse* response) {
   return Answer(context, "Engine.GetModel", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->model_id();
-    std::optional<ModelRow> row = runtime_.directory().FindModel(caller.tenant_id, id);
-    if (!row) {
-      ASSIGN_OR_RETURN(row, runtime_.store().FindModel(caller.tenant_id, id));
-    }
-    if (!row) {
-      return WithDetail(absl::NotFoundError(absl::StrFormat("model '%s' does not exist", id)),
-                        "not_found", "model_id");
-    }
-    const std::optional<BaseModelRow> base = runtime_.directory().FindBaseModel(row->base_model);
+    ASSIGN_OR_RETURN(const ModelRow row, FindModel(runtime_, caller.tenant_id, id));
+    const std::optional<BaseModelRow> base = runtime_.directory().FindBaseModel(row.base_model);
     response->set_model_id(id);
-    response->set_base_model(row->base_model);
+    response->set_base_model(row.base_model);
     response->set_tokenizer_id(base ? base->tokenizer_id : "");
     response->set_arch(base ? base->arch : "");
-    response->set_lora_rank(row->lora.rank);
-    response->set_train_attn(row->lora.train_attn);
-    response->set_train_mlp(row->lora.train_mlp);
-    response->set_train_unembed(row->lora.train_unembed);
-    response->set_lora_alpha(row->lora.alpha);
-    response->mutable_target_modules()->Add(row->lora.target_modules.begin(),
-                                            row->lora.target_modules.end());
+    SetLora(row.lora, response);
     return absl::OkStatus();
   });
 }
@@ -162,18 +150,10 @@ EngineService::Reactor* EngineService::GetSampler(Context* context,
                                                   v1::GetSamplerResponse* response) {
   return Answer(context, "Engine.GetSampler", [&](const Caller& caller) -> absl::Status {
     const std::string& id = request->sampling_session_id();
-    std::optional<SamplerRow> row = runtime_.directory().FindSampler(caller.tenant_id, id);
-    if (!row) {
-      ASSIGN_OR_RETURN(row, runtime_.store().FindSampler(caller.tenant_id, id));
-    }
-    if (!row) {
-      return WithDetail(
-          absl::NotFoundError(absl::StrFormat("sampling session '%s' does not exist", id)),
-          "not_found", "sampling_session_id");
-    }
+    ASSIGN_OR_RETURN(const SamplerRow row, FindSampler(runtime_, caller.tenant_id, id));
     response->set_sampler_id(id);
-    response->set_base_model(row->base_model);
-    response->set_model_path(row->model_path);
+    response->set_base_model(row.base_model);
+    response->set_model_path(row.model_path);
     return absl::OkStatus();
   });
 }

@@ -25,6 +25,18 @@ int64_t ToNanos(const google::protobuf::Timestamp& proto);
 void SetMetadata(const Metadata& metadata,
                  google::protobuf::RepeatedPtrField<v1::NamedString>* proto);
 
+// Fills the fields of a response that describes an adapter.
+template <typename Response>
+void SetLora(const LoraConfig& lora, Response* response) {
+  response->set_lora_rank(lora.rank);
+  response->set_train_attn(lora.train_attn);
+  response->set_train_mlp(lora.train_mlp);
+  response->set_train_unembed(lora.train_unembed);
+  response->set_lora_alpha(lora.alpha);
+  response->mutable_target_modules()->Assign(lora.target_modules.begin(),
+                                             lora.target_modules.end());
+}
+
 // `root` contains the checkpoint directories. The conversion checks if this one still exists.
 v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root);
 

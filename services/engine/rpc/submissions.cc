@@ -11,6 +11,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/content_hash.h"
+#include "services/engine/rpc/find_rows.h"
 #include "services/engine/rpc/packed_values.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/rpc/validate_names.h"
@@ -28,36 +29,22 @@ ModelLimits LimitsOf(const BaseModelRow& row) {
           .max_lora_rank = row.max_lora_rank};
 }
 
-absl::Status NoSuch(const char* what, const std::string& id, const char* field) {
-  return WithDetail(absl::NotFoundError(absl::StrFormat("%s '%s' does not exist", what, id)),
-                    "not_found", field);
-}
-
 absl::StatusOr<ModelLimits> LimitsOfBase(Runtime& runtime, const std::string& base_model) {
   const std::optional<BaseModelRow> row = runtime.directory().FindBaseModel(base_model);
   if (row) return LimitsOf(*row);
   return absl::UnavailableError(absl::StrFormat("base model '%s' is not known yet", base_model));
 }
 
-// Finds a model's limits. Live models are in the directory, the tenant's earlier ones in the store.
 absl::StatusOr<ModelLimits> LimitsOfModel(Runtime& runtime, const std::string& tenant_id,
                                           const std::string& model_id) {
-  std::optional<ModelRow> row = runtime.directory().FindModel(tenant_id, model_id);
-  if (!row) {
-    ASSIGN_OR_RETURN(row, runtime.store().FindModel(tenant_id, model_id));
-  }
-  if (!row) return NoSuch("model", model_id, "model_id");
-  return LimitsOfBase(runtime, row->base_model);
+  ASSIGN_OR_RETURN(const ModelRow row, FindModel(runtime, tenant_id, model_id));
+  return LimitsOfBase(runtime, row.base_model);
 }
 
 absl::StatusOr<ModelLimits> LimitsOfSampler(Runtime& runtime, const std::string& tenant_id,
                                             const std::string& sampling_session_id) {
-  std::optional<SamplerRow> row = runtime.directory().FindSampler(tenant_id, sampling_session_id);
-  if (!row) {
-    ASSIGN_OR_RETURN(row, runtime.store().FindSampler(tenant_id, sampling_session_id));
-  }
-  if (!row) return NoSuch("sampling session", sampling_session_id, "sampling_session_id");
-  return LimitsOfBase(runtime, row->base_model);
+  ASSIGN_OR_RETURN(const SamplerRow row, FindSampler(runtime, tenant_id, sampling_session_id));
+  return LimitsOfBase(runtime, row.base_model);
 }
 
 template <typename Request>
@@ -166,9 +153,9 @@ absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsReq
     args.base_model = base.name;
   }
   ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
-  ASSIGN_OR_RETURN(LoraMetadata lora, ReadLoraMetadata(args.user_metadata));
-  args.lora_alpha = lora.alpha;
-  args.target_modules = std::move(lora.target_modules);
+  ASSIGN_OR_RETURN(const v1::LoraConfig lora, ReadLoraMetadata(args.user_metadata));
+  if (lora.has_alpha()) args.lora_alpha = lora.alpha();
+  args.target_modules = {lora.target_modules().begin(), lora.target_modules().end()};
   return args;
 }
 

@@ -126,20 +126,21 @@ absl::Status GivenTwice(const std::string& field, const char* key) {
 
 }  // namespace
 
-absl::StatusOr<LoraMetadata> ReadLoraMetadata(const Metadata& metadata) {
-  LoraMetadata read;
+absl::StatusOr<v1::LoraConfig> ReadLoraMetadata(const Metadata& metadata) {
+  v1::LoraConfig read;
   if (const std::string* const text = FindValue(metadata, kLoraAlphaKey)) {
     const std::string field = absl::StrCat("user_metadata.", kLoraAlphaKey);
     double alpha = 0;
     if (!absl::SimpleAtod(*text, &alpha) || !IsUsableAlpha(alpha)) {
       return BadAlpha(field, absl::StrCat("'", Shown(*text), "'"));
     }
-    read.alpha = alpha;
+    read.set_alpha(alpha);
   }
   if (const std::string* const text = FindValue(metadata, kTargetModulesKey)) {
     const std::vector<std::string> names = absl::StrSplit(*text, ',');
-    ASSIGN_OR_RETURN(read.target_modules,
+    ASSIGN_OR_RETURN(const std::vector<std::string> modules,
                      CheckModules(names, absl::StrCat("user_metadata.", kTargetModulesKey)));
+    read.mutable_target_modules()->Assign(modules.begin(), modules.end());
   }
   return read;
 }
@@ -161,32 +162,34 @@ absl::StatusOr<LoraConfig> ValidateLora(const v1::LoraConfig& proto, const Metad
                    absl::StrFormat("lora_config.rank is %d, expected 1 to %d", proto.rank(),
                                    limits.max_lora_rank));
   }
-  ASSIGN_OR_RETURN(LoraMetadata said, ReadLoraMetadata(metadata));
+  ASSIGN_OR_RETURN(const v1::LoraConfig in_metadata, ReadLoraMetadata(metadata));
   if (proto.has_alpha()) {
-    if (said.alpha) return GivenTwice(kAlphaField, kLoraAlphaKey);
+    if (in_metadata.has_alpha()) return GivenTwice(kAlphaField, kLoraAlphaKey);
     RETURN_IF_ERROR(CheckAlpha(proto.alpha(), kAlphaField));
-    said.alpha = proto.alpha();
   }
+  const v1::LoraConfig& with_alpha = proto.has_alpha() ? proto : in_metadata;
   std::string field = absl::StrCat("user_metadata.", kTargetModulesKey);
+  std::vector<std::string> modules(in_metadata.target_modules().begin(),
+                                   in_metadata.target_modules().end());
   if (!proto.target_modules().empty()) {
-    if (!said.target_modules.empty()) return GivenTwice(kModulesField, kTargetModulesKey);
+    if (!modules.empty()) return GivenTwice(kModulesField, kTargetModulesKey);
     field = kModulesField;
     ASSIGN_OR_RETURN(
-        said.target_modules,
+        modules,
         CheckModules({proto.target_modules().begin(), proto.target_modules().end()}, field));
   }
   std::vector<Family> families = FamiliesOf(proto);
-  RETURN_IF_ERROR(AddFamiliesOf(said.target_modules, field, families));
-  if (said.target_modules.empty()) {
-    ASSIGN_OR_RETURN(said.target_modules, ModulesOfFamilies(families, defaults));
+  RETURN_IF_ERROR(AddFamiliesOf(modules, field, families));
+  if (modules.empty()) {
+    ASSIGN_OR_RETURN(modules, ModulesOfFamilies(families, defaults));
   }
   return LoraConfig{.rank = proto.rank(),
-                    .alpha = said.alpha.value_or(defaults.alpha),
+                    .alpha = with_alpha.has_alpha() ? with_alpha.alpha() : defaults.alpha,
                     .seed = proto.seed(),
                     .train_attn = families[0].is_on,
                     .train_mlp = families[1].is_on,
                     .train_unembed = families[2].is_on,
-                    .target_modules = std::move(said.target_modules)};
+                    .target_modules = std::move(modules)};
 }
 
 }  // namespace lathe::engine

@@ -1,7 +1,6 @@
 // Validation of LoRA shapes from a request, its metadata and the server's defaults.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +25,9 @@ struct LoraDefaults {
 inline constexpr char kLoraAlphaKey[] = "lathe_lora_alpha";
 inline constexpr char kTargetModulesKey[] = "lathe_target_modules";  // names separated by commas
 
-struct LoraMetadata {
-  std::optional<double> alpha;
-  std::vector<std::string> target_modules;  // empty: not given
-};
-
-// Reads the LoRA entries of user_metadata. Error: bad_lora, naming key and value.
-absl::StatusOr<LoraMetadata> ReadLoraMetadata(const Metadata& metadata);
+// Reads the LoRA entries of user_metadata; sets alpha and target_modules only. Error: bad_lora,
+// naming key and value.
+absl::StatusOr<v1::LoraConfig> ReadLoraMetadata(const Metadata& metadata);
 
 // Builds the defaults from the server's options. Errors name the option.
 absl::StatusOr<LoraDefaults> MakeLoraDefaults(double alpha,
