@@ -1,14 +1,13 @@
 #include "services/api-gateway/json/large_reader.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
-#include "services/api-gateway/json/number_lists.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/unknown_field.h"
 
@@ -16,6 +15,9 @@ namespace lathe::gateway {
 namespace {
 
 using simdjson::dom::element;
+
+// Bytes of a faulty value that an error shows.
+constexpr size_t kMaxShownBytes = 40;
 
 std::string Indexed(const std::string& pointer, size_t index) {
   return absl::StrCat(pointer, "/", index);
@@ -56,35 +58,59 @@ const char* TypeName(element value) {
   }
 }
 
-// Packs T's bytes unchanged, because all supported hosts are little-endian.
-template <typename T, typename Convert>
-std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
-                 std::string_view expected, Convert convert) {
-  std::string packed;
-  if (const auto text = errors.CutList(list)) {
-    if (!PackNumbers<T>(*text, &packed)) errors.Fail(pointer, expected);
-    return packed;
-  }
-  packed.reserve(list.size() * sizeof(T));
+absl::Status TooManyNumbers(const std::string& pointer, size_t count, size_t limit) {
+  return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                        "field %s has %d numbers, limit is %d", pointer, count, limit)),
+                    "invalid_field", pointer);
+}
+
+// Explains why `list`, which was not cut out, is no list of numbers. An empty one is.
+void FailOnElement(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
+                   std::string_view expected) {
   size_t index = 0;
   for (const element value : list) {
-    const std::optional<T> number = convert(value);
-    if (!number) {
-      errors.Fail(Indexed(pointer, index), expected);
+    if (!value.is_number()) {
+      return errors.Fail(Indexed(pointer, index),
+                         absl::StrCat(AbslView(expected), ", got ", TypeName(value)));
+    }
+    ++index;
+  }
+}
+
+template <typename T>
+std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
+                 std::string_view expected, size_t max_count) {
+  std::string packed;
+  if (!errors.IsCut(list)) {
+    FailOnElement(list, pointer, errors, expected);
+    return packed;
+  }
+  const std::string_view text = errors.Take(list);
+  // Only a text of so many bytes has to be counted.
+  if (const size_t most = text.size() / 2 + 1; most > max_count) {
+    const size_t count = CountNumbers(text);
+    if (count > max_count) {
+      errors.Set(TooManyNumbers(pointer, count, max_count));
       return packed;
     }
-    packed.append(reinterpret_cast<const char*>(&*number), sizeof(T));
-    ++index;
+  }
+  if (const auto fault = PackNumbers<T>(text, &packed)) {
+    errors.Fail(Indexed(pointer, fault->index),
+                absl::StrCat(AbslView(expected), ", got ",
+                             AbslView(fault->text.substr(0, kMaxShownBytes))));
   }
   return packed;
 }
 
 }  // namespace
 
-std::optional<std::string_view> LargeContext::CutList(simdjson::dom::array list) const {
-  int64_t index = 0;
-  if (cut_lists_ == nullptr || list.at(0).get(index) != simdjson::SUCCESS) return std::nullopt;
-  return (*cut_lists_)[static_cast<size_t>(index)];
+// A list that was not cut out may begin with a number too, but has more elements then.
+bool LargeContext::IsCut(simdjson::dom::array list) const {
+  return lists_ != nullptr && list.size() == 1 && list.at(0).is<int64_t>();
+}
+
+std::string_view LargeContext::Take(simdjson::dom::array list) {
+  return lists_->Take(static_cast<size_t>(list.at(0).get_int64().value_unsafe()));
 }
 
 void LargeContext::Set(absl::Status status) {
@@ -225,26 +251,16 @@ int64_t LargeObject::IntOr(std::string_view name, int64_t fallback) {
   return value ? IntOf(name, *value) : fallback;
 }
 
-absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, const std::string& text) {
-  return ParseLargePiece(parser, text, text, /*outer_depth=*/0);
-}
-
-absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std::string& text,
-                                        std::string_view piece, int outer_depth) {
+absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, std::string_view text,
+                                       int outer_depth) {
   element root;
   auto error = simdjson::SUCCESS;
   // Sets the depth limit together with the capacity. A parser that is large enough has its limit
   // already.
-  if (parser.capacity() < piece.size()) {
-    error = parser.allocate(piece.size(), kMaxJsonDepth - outer_depth);
+  if (parser.capacity() < text.size()) {
+    error = parser.allocate(text.size(), kMaxJsonDepth - outer_depth);
   }
-  // The parser may read up to SIMDJSON_PADDING bytes beyond the piece. It copies a piece with fewer
-  // bytes behind it.
-  const size_t num_behind =
-      static_cast<size_t>(text.data() + text.size() - (piece.data() + piece.size()));
-  const bool is_copied = num_behind < simdjson::SIMDJSON_PADDING;
-  if (error == simdjson::SUCCESS)
-    error = parser.parse(piece.data(), piece.size(), is_copied).get(root);
+  if (error == simdjson::SUCCESS) error = parser.parse(text.data(), text.size()).get(root);
   if (error == simdjson::SUCCESS) return root;
   if (absl::Status where = CheckJson(text); !where.ok()) return where;
   return WithDetail(absl::InvalidArgumentError(
@@ -252,33 +268,40 @@ absl::StatusOr<element> ParseLargePiece(simdjson::dom::parser& parser, const std
                     "bad_json");
 }
 
-std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors) {
-  return Pack<int32_t>(list, pointer, errors, "a 32-bit integer",
-                       [](element value) -> std::optional<int32_t> {
-                         int64_t number = 0;
-                         if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
-                         if (number < std::numeric_limits<int32_t>::min()) return std::nullopt;
-                         if (number > std::numeric_limits<int32_t>::max()) return std::nullopt;
-                         return static_cast<int32_t>(number);
-                       });
+absl::Status ReadLargeJson(simdjson::dom::parser& parser, std::string_view text, int outer_depth,
+                           LargeContext& errors,
+                           absl::FunctionRef<void(element, LargeContext&)> read) {
+  NumberLists lists;
+  if (lists.Cut(text, NumberLists::Ends::kAtBracket)) {
+    const absl::StatusOr<element> root = ParseLargeJson(parser, lists.rest(), outer_depth);
+    LargeContext context(lists);
+    if (root.ok()) read(*root, context);
+    if (root.ok() && context.ok() && lists.AreSound()) return absl::OkStatus();
+  }
+  if (!lists.Cut(text, NumberLists::Ends::kChecked) || !lists.AreSound()) return NotJson(text);
+  const absl::StatusOr<element> root = ParseLargeJson(parser, lists.rest(), outer_depth);
+  if (!root.ok()) {
+    const absl::Status where = CheckJson(text);
+    return where.ok() ? root.status() : where;
+  }
+  LargeContext context(lists);
+  read(*root, context);
+  errors.Set(context.status());
+  return absl::OkStatus();
 }
 
-std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors) {
-  return Pack<int64_t>(list, pointer, errors, "a 64-bit integer",
-                       [](element value) -> std::optional<int64_t> {
-                         int64_t number = 0;
-                         if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
-                         return number;
-                       });
+std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors) {
+  return Pack<int32_t>(list, pointer, errors, "a 32-bit integer", kMaxListNumbers);
+}
+
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
+                      size_t max_count) {
+  return Pack<int64_t>(list, pointer, errors, "a 64-bit integer", max_count);
 }
 
 std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
                         LargeContext& errors) {
-  return Pack<float>(list, pointer, errors, "a number", [](element value) -> std::optional<float> {
-    double number = 0;
-    if (value.get(number) != simdjson::SUCCESS) return std::nullopt;
-    return static_cast<float>(number);
-  });
+  return Pack<float>(list, pointer, errors, "a number", kMaxListNumbers);
 }
 
 }  // namespace lathe::gateway

@@ -1,17 +1,20 @@
 // Reads large JSON bodies (prompts, training data); the only user of simdjson.
 #pragma once
 
+#include <google/protobuf/repeated_field.h>
 #include <simdjson.h>
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/api-gateway/json/number_lists.h"
 
 namespace lathe::gateway {
 
@@ -19,13 +22,13 @@ namespace lathe::gateway {
 class LargeContext {
  public:
   LargeContext() = default;
-  // `lists` are the lists that CutNumberLists has replaced in the text. They must outlive the
-  // context.
-  explicit LargeContext(const std::vector<std::string_view>& lists) : cut_lists_(&lists) {}
+  // `lists` have been cut out of the text. They must outlive the context.
+  explicit LargeContext(NumberLists& lists) : lists_(&lists) {}
 
-  // Returns the text between the brackets of a list that was cut out. Unset: `list` has its own
-  // elements.
-  std::optional<std::string_view> CutList(simdjson::dom::array list) const;
+  // Returns true if `list` stands for a list of numbers that was cut out.
+  bool IsCut(simdjson::dom::array list) const;
+  // Returns the text between the brackets of such a list.
+  std::string_view Take(simdjson::dom::array list);
 
   // Records InvalidArgument `invalid_field` with the JSON pointer, unless there is an error
   // already.
@@ -36,7 +39,7 @@ class LargeContext {
   const absl::Status& status() const { return status_; }
 
  private:
-  const std::vector<std::string_view>* cut_lists_ = nullptr;
+  NumberLists* lists_ = nullptr;
   absl::Status status_;
 };
 
@@ -98,23 +101,35 @@ class LargeObject {
   LargeContext& errors_;
 };
 
-// Parses `text` with `parser`. Errors are those of CheckJson, except that LargeObject detects
-// duplicate keys.
+// Parses `text`, which is nested `outer_depth` levels deep, with `parser`. Errors are those of
+// CheckJson, except that LargeObject detects duplicate keys.
 absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& parser,
-                                                      const std::string& text);
+                                                      std::string_view text, int outer_depth = 0);
 
-// Parses `piece`, a part of `text` that is nested `outer_depth` levels deep. Errors give the
-// position in `text`.
-absl::StatusOr<simdjson::dom::element> ParseLargePiece(simdjson::dom::parser& parser,
-                                                       const std::string& text,
-                                                       std::string_view piece, int outer_depth);
+// Reads `text`, which is nested `outer_depth` levels deep in a body, with its lists of numbers cut
+// out. Calls `read` once, and once more if the first time ends with an error, to find which; it
+// must overwrite what it has read before. Returns the errors of CheckJson with places in `text`.
+// Errors in fields go to `errors`.
+absl::Status ReadLargeJson(simdjson::dom::parser& parser, std::string_view text, int outer_depth,
+                           LargeContext& errors,
+                           absl::FunctionRef<void(simdjson::dom::element, LargeContext&)> read);
 
-// Returns the integers of `list` as packed int32 or int64, little-endian. An element of another
-// type or range is an error that names its index.
+// Upper bound of the numbers in one list, 32 MiB of int64.
+inline constexpr size_t kMaxListNumbers = 4 << 20;
+
+// Packs a list that ReadLargeJson has cut out. Errors name the element, and its value or the bound.
 std::string PackInt32(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
-std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors);
-// Returns the numbers of `list` as packed float32, little-endian.
+std::string PackInt64(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
+                      size_t max_count = kMaxListNumbers);
+// Rounds each number to the nearest float.
 std::string PackFloat32(simdjson::dom::array list, const std::string& pointer,
                         LargeContext& errors);
+
+// Copies packed numbers of T.
+template <typename T>
+void Unpack(const std::string& packed, google::protobuf::RepeatedField<T>* numbers) {
+  numbers->Resize(static_cast<int>(packed.size() / sizeof(T)), 0);
+  std::memcpy(numbers->mutable_data(), packed.data(), packed.size());
+}
 
 }  // namespace lathe::gateway

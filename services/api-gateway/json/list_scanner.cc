@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/json_text.h"
 
 namespace lathe::gateway {
 namespace {
@@ -21,17 +22,6 @@ size_t SkipSpace(const std::string& text, size_t at) {
   return std::min(text.find_first_not_of(kSpace, at), text.size());
 }
 
-// Returns the offset behind the string whose opening quote is at `at`; kNone if it has no end.
-size_t SkipString(const std::string& text, size_t at) {
-  size_t quote = at;
-  while ((quote = text.find('"', quote + 1)) != kNone) {
-    size_t before = quote;
-    while (text[before - 1] == '\\') --before;
-    if ((quote - before) % 2 == 0) return quote + 1;
-  }
-  return kNone;
-}
-
 // Returns the offset behind the value whose opening bracket is at `at`; kNone if it has no end.
 // Does not compare the kinds of brackets.
 size_t SkipBrackets(const std::string& text, size_t at) {
@@ -41,7 +31,7 @@ size_t SkipBrackets(const std::string& text, size_t at) {
     const char c = At(text, at);
     if (c == '\0') return kNone;
     if (c == '"') {
-      at = SkipString(text, at);
+      at = SkipJsonString(text, at);
       if (at == kNone) return kNone;
       continue;
     }
@@ -55,7 +45,7 @@ size_t SkipBrackets(const std::string& text, size_t at) {
 size_t SkipValue(const std::string& text, size_t at) {
   const char c = At(text, at);
   if (c == '[' || c == '{') return SkipBrackets(text, at);
-  if (c == '"') return SkipString(text, at);
+  if (c == '"') return SkipJsonString(text, at);
   const size_t size = std::strcspn(text.c_str() + at, ",:\"[]{} \t\n\r");
   return size == 0 ? kNone : at + size;
 }
@@ -67,7 +57,7 @@ size_t FindMember(const std::string& text, size_t at, std::string_view name) {
   do {
     const size_t quote = SkipSpace(text, at + 1);
     if (At(text, quote) != '"') return kNone;
-    at = SkipString(text, quote);
+    at = SkipJsonString(text, quote);
     if (at == kNone) return kNone;
     const std::string_view key = std::string_view(text).substr(quote + 1, at - quote - 2);
     at = SkipSpace(text, at);

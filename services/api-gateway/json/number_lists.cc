@@ -11,21 +11,22 @@
 #include <type_traits>
 
 #include "absl/base/attributes.h"
+#include "absl/strings/charconv.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/json_text.h"
 
 namespace lathe::gateway {
 namespace {
 
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
-bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Number of decimal digits that always fit in 64 bits.
+// Number of decimal digits that always fit in 64 bits. Longer integers are rare.
 constexpr int64_t kMaxDigits = 18;
 
 // Each reader below moves `at` forward and never reads at or behind `end`.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SkipSpace(const char*& at, const char* end) {
-  while (at < end && IsSpace(*at)) ++at;
+  while (at < end && IsJsonSpace(*at)) ++at;
 }
 
 constexpr uint64_t kPowers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
@@ -66,16 +67,25 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline int64_t ReadDigits(const char*& at, const ch
   return at - begin;
 }
 
-// Reads -?(0|[1-9][0-9]*). Returns false for other texts and for more than kMaxDigits digits.
+// Parses all of [begin, end) as T. Returns false if T does not hold it.
+template <typename T>
+bool ReadExactly(const char* begin, const char* end, T& number) {
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && rest == end;
+}
+
+// Reads -?(0|[1-9][0-9]*). Returns false for other texts and for integers beyond int64.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline bool ReadInteger(const char*& at, const char* end,
                                                      int64_t& number) {
+  const char* const begin = at;
   const bool is_negative = at < end && *at == '-';
   if (is_negative) ++at;
   const bool starts_with_zero = at < end && *at == '0';
   uint64_t value = 0;
   const int64_t num_digits = ReadDigits(at, end, value);
-  if (num_digits == 0 || num_digits > kMaxDigits) return false;
+  if (num_digits == 0) return false;
   if (starts_with_zero && num_digits > 1) return false;
+  if (num_digits > kMaxDigits) return ReadExactly(begin, at, number);
   number = is_negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
   return true;
 }
@@ -93,13 +103,16 @@ constexpr double kPowersOfTen[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7
                                    1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                    1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 constexpr int64_t kMaxExactPower = 22;
+// Longer exponents are rare.
+constexpr int64_t kMaxExponentDigits = 6;
+constexpr int64_t kLongExponent = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kMaxExactInteger = uint64_t{1} << 53;
 
 // A decimal number: mantissa * 10^exponent.
 struct Decimal {
   uint64_t mantissa = 0;  // may have wrapped when num_digits > kMaxDigits
   int64_t num_digits = 0;
-  int64_t exponent = 0;
+  int64_t exponent = 0;  // kLongExponent: more than kMaxExponentDigits digits were written
   bool is_negative = false;
   bool is_integer = true;
 };
@@ -128,10 +141,31 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline bool ReadDecimal(const char*& at, const char
     if (at < end && (*at == '-' || *at == '+')) ++at;
     uint64_t exponent = 0;
     const int64_t num_digits = ReadDigits(at, end, exponent);
-    if (num_digits == 0 || num_digits > 6) return false;
+    if (num_digits == 0) return false;
+    if (num_digits > kMaxExponentDigits) {
+      decimal.exponent = kLongExponent;
+      return true;
+    }
     decimal.exponent +=
         is_negative ? -static_cast<int64_t>(exponent) : static_cast<int64_t>(exponent);
   }
+  return true;
+}
+
+// Converts the JSON number [begin, end), which is no integer. Numbers below double's range become
+// 0.
+bool ReadDouble(const char* begin, const char* end, double& value) {
+  if (ReadExactly(begin, end, value)) return true;
+  absl::from_chars(begin, end, value);
+  return std::abs(value) < 1;
+}
+
+// Converts a JSON integer of many digits. Returns false beyond 64 bits, as JSON parsers do.
+bool ReadLongInteger(const char* begin, const char* end, double& value) {
+  int64_t integer = 0;
+  uint64_t natural = 0;
+  if (!ReadExactly(begin, end, integer) && !ReadExactly(begin, end, natural)) return false;
+  value = integer != 0 ? static_cast<double>(integer) : static_cast<double>(natural);
   return true;
 }
 
@@ -141,9 +175,9 @@ bool ReadNumber<float>(const char*& at, const char* end, float& number) {
   Decimal decimal;
   if (!ReadDecimal(at, end, decimal)) return false;
   double value = 0;
-  if (decimal.is_integer) {
-    // Longer integers are left to the JSON parser.
-    if (decimal.num_digits > kMaxDigits) return false;
+  if (decimal.is_integer && decimal.num_digits > kMaxDigits) {
+    if (!ReadLongInteger(begin, at, value)) return false;
+  } else if (decimal.is_integer) {
     const auto integer = static_cast<int64_t>(decimal.mantissa);
     value = static_cast<double>(decimal.is_negative ? -integer : integer);
   } else if (decimal.num_digits <= kMaxDigits && decimal.mantissa <= kMaxExactInteger &&
@@ -153,55 +187,79 @@ bool ReadNumber<float>(const char*& at, const char* end, float& number) {
     value = decimal.exponent < 0 ? value / kPowersOfTen[-decimal.exponent]
                                  : value * kPowersOfTen[decimal.exponent];
     if (decimal.is_negative) value = -value;
-  } else {
-    const auto [rest, error] = std::from_chars(begin, at, value);
-    if (error != std::errc() || rest != at) return false;
+  } else if (!ReadDouble(begin, at, value)) {
+    return false;
   }
   number = static_cast<float>(value);
   return true;
 }
 
-// Returns the offset behind the string whose opening quote is at `at`; npos if it has no end.
-size_t SkipString(std::string_view text, size_t at) {
-  for (++at; at < text.size(); ++at) {
-    if (text[at] == '"') return at + 1;
-    if (text[at] == '\\') ++at;
-  }
-  return std::string_view::npos;
+bool BeginsWithNumber(std::string_view text, size_t at) {
+  while (at < text.size() && IsJsonSpace(text[at])) ++at;
+  return at < text.size() && (IsDigit(text[at]) || text[at] == '-');
 }
 
-bool BeginsWithNumber(std::string_view text, size_t at) {
-  while (at < text.size() && IsSpace(text[at])) ++at;
-  return at < text.size() && (IsDigit(text[at]) || text[at] == '-');
+bool HasOtherCharacters(std::string_view list) {
+  return list.find_first_not_of("0123456789+-.eE, \t\n\r") != std::string_view::npos;
+}
+
+// Returns the fault at element `index` of `list`, in which a reader has come to `at`.
+NumberFault FaultAt(std::string_view list, const char* at, size_t index) {
+  const auto offset = static_cast<size_t>(at - list.data());
+  const size_t comma = offset == 0 ? offset : list.rfind(',', offset - 1) + 1;
+  std::string_view text = list.substr(comma, list.find(',', comma) - comma);
+  while (!text.empty() && IsJsonSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsJsonSpace(text.back())) text.remove_suffix(1);
+  return {index, text};
 }
 
 }  // namespace
 
-bool CutNumberLists(std::string_view piece, std::string* rest,
-                    std::vector<std::string_view>* lists) {
-  size_t kept = 0;  // end of the part that is in `rest`
+bool NumberLists::Cut(std::string_view text, Ends ends) {
+  rest_.clear();
+  lists_.clear();
+  size_t kept = 0;  // end of the part that is in `rest_`
   size_t at = 0;
-  while (at < piece.size()) {
-    if (piece[at] == '"') {
-      at = SkipString(piece, at);
+  while (at < text.size()) {
+    if (text[at] == '"') {
+      at = SkipJsonString(text, at);
       if (at == std::string_view::npos) return false;
-    } else if (piece[at] == '[' && BeginsWithNumber(piece, at + 1)) {
-      const size_t end = piece.find(']', at);
+    } else if (text[at] == '[' && BeginsWithNumber(text, at + 1)) {
+      const size_t end = text.find(']', at);
       if (end == std::string_view::npos) return false;
-      absl::StrAppend(rest, AbslView(piece.substr(kept, at + 1 - kept)), lists->size());
-      lists->push_back(piece.substr(at + 1, end - at - 1));
+      const std::string_view list = text.substr(at + 1, end - at - 1);
+      ++at;
+      if (ends == Ends::kChecked && HasOtherCharacters(list)) continue;
+      absl::StrAppend(&rest_, AbslView(text.substr(kept, at - kept)), lists_.size());
+      lists_.push_back({list});
       kept = end;
       at = end + 1;
     } else {
       ++at;
     }
   }
-  absl::StrAppend(rest, AbslView(piece.substr(kept)));
+  absl::StrAppend(&rest_, AbslView(text.substr(kept)));
   return true;
 }
 
+std::string_view NumberLists::Take(size_t index) {
+  lists_[index].is_taken = true;
+  return lists_[index].text;
+}
+
+bool NumberLists::AreSound() const {
+  std::string ignored;
+  return std::all_of(lists_.begin(), lists_.end(), [&ignored](const List& list) {
+    return list.is_taken || !PackNumbers<float>(list.text, &ignored);
+  });
+}
+
+size_t CountNumbers(std::string_view text) {
+  return 1 + static_cast<size_t>(std::count(text.begin(), text.end(), ','));
+}
+
 template <typename T>
-bool PackNumbers(std::string_view text, std::string* packed) {
+std::optional<NumberFault> PackNumbers(std::string_view text, std::string* packed) {
   constexpr size_t kBufferNumbers = 512;
   T numbers[kBufferNumbers];
   size_t size = 0;
@@ -210,9 +268,10 @@ bool PackNumbers(std::string_view text, std::string* packed) {
   packed->clear();
   while (true) {
     SkipSpace(at, end);
-    if (!ReadNumber(at, end, numbers[size])) return false;
+    if (!ReadNumber(at, end, numbers[size])) break;
     SkipSpace(at, end);
     const bool is_last = at == end;
+    if (!is_last && *at != ',') break;
     if (++size == kBufferNumbers || is_last) {
       if (packed->empty() && !is_last) {
         // Reserves as much as the whole text needs if the rest is like the first numbers.
@@ -222,13 +281,16 @@ bool PackNumbers(std::string_view text, std::string* packed) {
       packed->append(reinterpret_cast<const char*>(numbers), size * sizeof(T));
       size = 0;
     }
-    if (is_last) return true;
-    if (*at++ != ',') return false;
+    if (is_last) return std::nullopt;
+    ++at;
   }
+  return FaultAt(text, at, packed->size() / sizeof(T) + size);
 }
 
-template bool PackNumbers<int32_t>(std::string_view text, std::string* packed);
-template bool PackNumbers<int64_t>(std::string_view text, std::string* packed);
-template bool PackNumbers<float>(std::string_view text, std::string* packed);
+template std::optional<NumberFault> PackNumbers<int32_t>(std::string_view text,
+                                                         std::string* packed);
+template std::optional<NumberFault> PackNumbers<int64_t>(std::string_view text,
+                                                         std::string* packed);
+template std::optional<NumberFault> PackNumbers<float>(std::string_view text, std::string* packed);
 
 }  // namespace lathe::gateway

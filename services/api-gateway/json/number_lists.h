@@ -1,26 +1,66 @@
-// Reads lists of numbers directly from JSON text. Most of a training body is such lists, and a
-// parsed document takes more memory per number than the number itself.
+// Reads lists of numbers directly from JSON text; the only reader of such lists. Most of a large
+// body is lists of numbers, and a parsed document takes more memory per number than the number
+// itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace lathe::gateway {
 
-// Appends `piece` to `rest`, with the content of each list that begins with a number replaced by an
-// index, as in [0], [1], ... Appends the text between the brackets of each such list to `lists`, as
-// a view of `piece`. Returns false if a string or such a list has no end. Does not check that the
-// texts are JSON.
-bool CutNumberLists(std::string_view piece, std::string* rest,
-                    std::vector<std::string_view>* lists);
+// A JSON text without its lists of numbers, and these lists.
+class NumberLists {
+ public:
+  enum class Ends {
+    // A list that begins with a number ends at the next bracket. This is wrong for a list with
+    // something else in it, which AreSound then finds.
+    kAtBracket,
+    // The same, but a list with other characters than those of numbers stays in the text.
+    kChecked,
+  };
 
-// Packs the numbers of such a text as T (int32_t, int64_t, float), little-endian. Returns false if
-// the text is not JSON numbers of T's kind and range, separated by commas. May return false for
-// integers of more than 18 digits and for exponents of more than 6. Rounds floats to the nearest
-// double and then to the nearest float, as the JSON parser's reader does.
+  // Replaces the content of each list that begins with a number by an index, as in [0], [1], ...
+  // Returns false if a string or such a list has no end. Does not check that the text is JSON.
+  // `text` must outlive this.
+  bool Cut(std::string_view text, Ends ends);
+
+  // The text with the indexes.
+  const std::string& rest() const { return rest_; }
+  size_t size() const { return lists_.size(); }
+  // Returns the text between the brackets of a list, whose reader finds faults in it.
+  std::string_view Take(size_t index);
+  // Returns true if all lists that nobody has taken are JSON. Then, and if the lists that were
+  // taken are, the whole text is JSON if `rest` is.
+  bool AreSound() const;
+
+ private:
+  struct List {
+    std::string_view text;
+    bool is_taken = false;
+  };
+
+  std::string rest_;
+  std::vector<List> lists_;
+};
+
+// The first element of a list that is no number of the wanted type.
+struct NumberFault {
+  size_t index = 0;
+  std::string_view text;
+};
+
+// Packs the numbers of such a list as T (int32_t, int64_t, float), little-endian. Returns a fault
+// if the text is not JSON numbers of T's kind and range, separated by commas. Rounds floats to the
+// nearest double and then to the nearest float, as JSON parsers do; a number beyond double's range
+// is a fault, and so is an integer beyond 64 bits.
 template <typename T>
-bool PackNumbers(std::string_view text, std::string* packed);
+std::optional<NumberFault> PackNumbers(std::string_view text, std::string* packed);
+
+// Returns the number of elements in a list of numbers. Costs much less than packing them.
+size_t CountNumbers(std::string_view text);
 
 }  // namespace lathe::gateway

@@ -23,18 +23,52 @@ std::vector<T> Unpacked(const std::string& packed) {
 template <typename T>
 bool Reads(const std::string& text) {
   std::string packed;
-  return PackNumbers<T>(text, &packed);
+  return !PackNumbers<T>(text, &packed);
 }
 
 TEST_CASE("Lists of numbers are cut out, all else stays", "[json]") {
-  std::string rest;
-  std::vector<std::string_view> lists;
-  REQUIRE(CutNumberLists(R"({"a":[1,2 ],"b":[ -3.5e1 ],"c":[],"d":["[1]"],"\"[7]":[{"e":[0]}]})",
-                         &rest, &lists));
-  CHECK(rest == R"({"a":[0],"b":[1],"c":[],"d":["[1]"],"\"[7]":[{"e":[2]}]})");
-  CHECK(lists == std::vector<std::string_view>{"1,2 ", " -3.5e1 ", "0"});
-  CHECK_FALSE(CutNumberLists(R"({"a":[1,2)", &rest, &lists));
-  CHECK_FALSE(CutNumberLists(R"({"a)", &rest, &lists));
+  const auto ends = GENERATE(NumberLists::Ends::kAtBracket, NumberLists::Ends::kChecked);
+  NumberLists lists;
+  REQUIRE(lists.Cut(R"({"a":[1,2 ],"b":[ -3.5e1 ],"c":[],"d":["[1]"],"\"[7]":[{"e":[0]}]})", ends));
+  CHECK(lists.rest() == R"({"a":[0],"b":[1],"c":[],"d":["[1]"],"\"[7]":[{"e":[2]}]})");
+  REQUIRE(lists.size() == 3);
+  CHECK(lists.Take(0) == "1,2 ");
+  CHECK(lists.Take(1) == " -3.5e1 ");
+  CHECK(lists.Take(2) == "0");
+  CHECK_FALSE(lists.Cut(R"({"a":[1,2)", ends));
+  CHECK_FALSE(lists.Cut(R"({"a)", ends));
+}
+
+TEST_CASE("A list with other elements is found unsound, and not cut when checked", "[json]") {
+  const std::string text = GENERATE(R"({"a":[1,"],"]})", R"([1,[2,null]])", "[1,true]");
+  NumberLists lists;
+  const bool is_cut = lists.Cut(text, NumberLists::Ends::kAtBracket);
+  CHECK_FALSE((is_cut && lists.AreSound()));
+  REQUIRE(lists.Cut(text, NumberLists::Ends::kChecked));
+  CHECK(lists.rest() == text);
+}
+
+TEST_CASE("A list that nobody takes is checked", "[json]") {
+  NumberLists lists;
+  REQUIRE(lists.Cut("[[1,02],[3]]", NumberLists::Ends::kChecked));
+  CHECK_FALSE(lists.AreSound());
+  lists.Take(0);
+  CHECK(lists.AreSound());
+}
+
+TEST_CASE("A fault says which element and what it is", "[json]") {
+  std::string packed;
+  const auto first = PackNumbers<int32_t>(" 4294967296 , 2", &packed);
+  REQUIRE(first);
+  CHECK(first->index == 0);
+  CHECK(first->text == "4294967296");
+  std::string many = "0";
+  for (int i = 1; i < 1000; ++i) many += ",0";
+  const auto late = PackNumbers<int64_t>(many + ", 1.5 ,2", &packed);
+  REQUIRE(late);
+  CHECK(late->index == 1000);
+  CHECK(late->text == "1.5");
+  CHECK(CountNumbers(many) == 1000);
 }
 
 TEST_CASE("Numbers are what JSON calls so, and nothing else is", "[json]") {
@@ -46,21 +80,30 @@ TEST_CASE("Numbers are what JSON calls so, and nothing else is", "[json]") {
   CHECK_FALSE(Reads<int64_t>(text));
 }
 
-TEST_CASE("What a double cannot hold is left to the document's reader", "[json]") {
+TEST_CASE("Numbers beyond 64 bits or a double are faults, smaller ones are 0", "[json]") {
   CHECK_FALSE(Reads<float>("1e400"));
-  CHECK_FALSE(Reads<float>("1e-400"));
+  CHECK_FALSE(Reads<float>("-1e0000400"));
   CHECK_FALSE(Reads<float>("1234567890123456789012"));
+  CHECK_FALSE(Reads<float>("-18446744073709551615"));
+  CHECK_FALSE(Reads<int64_t>("9223372036854775808"));
+  CHECK_FALSE(Reads<int32_t>("9223372036854775807"));
+  std::string packed;
+  REQUIRE(!PackNumbers<float>("1e-400,1e0000002,18446744073709551615,-1e-9999999", &packed));
+  CHECK(Unpacked<float>(packed) == std::vector<float>{0, 100, 18446744073709551616.0f, 0});
+  REQUIRE(!PackNumbers<int64_t>("9223372036854775807,-9223372036854775808", &packed));
+  CHECK(Unpacked<int64_t>(packed) == std::vector<int64_t>{std::numeric_limits<int64_t>::max(),
+                                                          std::numeric_limits<int64_t>::min()});
 }
 
 TEST_CASE("Integers keep to their kind and range", "[json]") {
   std::string packed;
-  REQUIRE(PackNumbers<int32_t>(" 0 ,\n-1\t,2147483647,-2147483648", &packed));
+  REQUIRE(!PackNumbers<int32_t>(" 0 ,\n-1\t,2147483647,-2147483648", &packed));
   CHECK(Unpacked<int32_t>(packed) ==
         std::vector<int32_t>{0, -1, 2147483647, std::numeric_limits<int32_t>::min()});
   CHECK_FALSE(Reads<int32_t>("2147483648"));
   CHECK_FALSE(Reads<int32_t>("1.0"));
   CHECK_FALSE(Reads<int64_t>("1e2"));
-  REQUIRE(PackNumbers<int64_t>("999999999999999999,-7", &packed));
+  REQUIRE(!PackNumbers<int64_t>("999999999999999999,-7", &packed));
   CHECK(Unpacked<int64_t>(packed) == std::vector<int64_t>{999999999999999999, -7});
 }
 
@@ -102,7 +145,7 @@ TEST_CASE("Floats are bit for bit those of a document", "[json]") {
   }
   const std::string list = absl::StrJoin(texts, ",");
   std::string packed;
-  REQUIRE(PackNumbers<float>(list, &packed));
+  REQUIRE(!PackNumbers<float>(list, &packed));
   const std::vector<float> values = Unpacked<float>(packed);
   const nlohmann::json expected = nlohmann::json::parse(absl::StrCat("[", list, "]"));
   REQUIRE(values.size() == expected.size());

@@ -75,10 +75,10 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     constexpr int kOutOfRange = 406;
+    if (error.id != kOutOfRange) return Fail(BadJson(text_, position));
+    Value();
     return Fail(
-        error.id == kOutOfRange
-            ? Bad("bad_number", "number beyond double precision's range at " + Pointer(), Pointer())
-            : BadJson(text_, position));
+        Bad("bad_number", "number beyond double precision's range at " + Pointer(), Pointer()));
   }
 
  private:
@@ -133,6 +133,11 @@ absl::Status CheckJson(std::string_view text) {
   const bool is_good = Json::sax_parse(text.begin(), text.end(), &handler);
   if (is_good) return absl::OkStatus();
   return handler.status().ok() ? BadJson(text, text.size()) : handler.status();
+}
+
+absl::Status NotJson(std::string_view text) {
+  const absl::Status where = CheckJson(text);
+  return where.ok() ? Bad("bad_json", "body is not JSON") : where;
 }
 
 std::string JsonText(const Json& value) {

@@ -24,6 +24,9 @@ inline constexpr int kMaxJsonDepth = 64;
 //                  or Infinity, with line, column and byte
 absl::Status CheckJson(std::string_view text);
 
+// Returns the error of CheckJson for a text that another parser has refused, or `bad_json`.
+absl::Status NotJson(std::string_view text);
+
 // Writes `value` on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonText(const Json& value);
 

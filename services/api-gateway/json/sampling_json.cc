@@ -23,15 +23,15 @@ void ReadStop(LargeObject& in, std::string_view name, Message& message) {
     in.errors().Fail(in.PointerTo(name), "a string or a list");
     return;
   }
+  if (in.errors().IsCut(list)) {
+    return Unpack(PackInt32(list, in.PointerTo(name), in.errors()),
+                  params->mutable_stop_tokens()->mutable_values());
+  }
   // An empty list differs from an absent one: only max_tokens then stops the sample.
   if (list.size() == 0) params->mutable_stop_strings();
   for (const element value : list) {
-    int64_t token = 0;
-    if (value.get(text) == simdjson::SUCCESS && !params->has_stop_tokens()) {
+    if (value.get(text) == simdjson::SUCCESS) {
       params->mutable_stop_strings()->add_values(std::string(text));
-    } else if (value.get(token) == simdjson::SUCCESS && !params->has_stop_strings() &&
-               token == static_cast<int32_t>(token)) {
-      params->mutable_stop_tokens()->add_values(static_cast<int32_t>(token));
     } else {
       in.errors().Fail(in.PointerTo(name), "only strings or only 32-bit token ids");
     }
@@ -150,11 +150,14 @@ void ReadChunks(simdjson::dom::array list, const std::string& pointer, LargeCont
 
 absl::StatusOr<v1::SampleRequest> SampleFromJson(const std::string& body) {
   simdjson::dom::parser parser;
-  ASSIGN_OR_RETURN(const element root, ParseLargeJson(parser, body));
   LargeContext errors;
-  LargeObject in(root, "", errors);
   v1::SampleRequest request;
-  ReadFields(in, kSample, request);
+  RETURN_IF_ERROR(ReadLargeJson(parser, body, /*outer_depth=*/0, errors,
+                                [&request](element root, LargeContext& context) {
+                                  request.Clear();
+                                  LargeObject in(root, "", context);
+                                  ReadFields(in, kSample, request);
+                                }));
   RETURN_IF_ERROR(errors.status());
   return request;
 }

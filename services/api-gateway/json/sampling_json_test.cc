@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 
 namespace lathe::gateway {
@@ -109,6 +110,15 @@ TEST_CASE("A faulty asample is refused with the place", "[json]") {
       {R"({})", "invalid_field", "/prompt"},
       {R"({"prompt":{"chunks":[{"tokens":[1,2147483648]}]},"sampling_session_id":"s","seq_id":0})",
        "invalid_field", "/prompt/chunks/0/tokens/1"},
+      {R"({"prompt":{"chunks":[{"tokens":[1,null]}]},"sampling_session_id":"s","seq_id":0})",
+       "invalid_field", "/prompt/chunks/0/tokens/1"},
+      {R"({"prompt":{"chunks":[{"tokens":[1,[2]]}]},"sampling_session_id":"s","seq_id":0})",
+       "invalid_field", "/prompt/chunks/0/tokens/1"},
+      {R"({"prompt":{"chunks":[{"tokens":[1,,2]}]},"sampling_session_id":"s","seq_id":0})",
+       "bad_json", ""},
+      {Body("", R"(,"unknown":[1,02])"), "bad_json", ""},
+      {Body("", R"(,"unknown":[1,1e999])"), "bad_number", "/unknown/1"},
+      {Body(R"(,"stop":[1,2147483648])"), "invalid_field", "/sampling_params/stop/1"},
       {R"({"prompt":{"chunks":[]},"sampling_session_id":"s","seq_id":0,"seq_id":1})",
        "duplicate_key", "/seq_id"},
       {R"({"prompt":{"chunks":[]},"sampling_session_id":"s","seq_id":"0","sampling_params":{}})",
@@ -121,6 +131,31 @@ TEST_CASE("A faulty asample is refused with the place", "[json]") {
   const auto request = SampleFromJson(body);
   CHECK(ErrorCode(request.status()) == word);
   CHECK(ErrorField(request.status()) == field);
+}
+
+TEST_CASE("A faulty list of numbers is refused with value or count, and the bound", "[json]") {
+  const auto message = [](const std::string& more) {
+    return std::string(SampleFromJson(Body("", more)).status().message());
+  };
+  CHECK(message(R"(,"target_prompt_logprobs":{"data":[1, 2.5 ],"dtype":"int64"})") ==
+        "field /target_prompt_logprobs/data/1: expected a 64-bit integer, got 2.5");
+  CHECK(message(R"(,"target_prompt_logprobs":{"data":[7,true],"dtype":"int64"})") ==
+        "field /target_prompt_logprobs/data/1: expected a 64-bit integer, got boolean");
+  CHECK(message(R"(,"target_prompt_logprobs":{"data":[],"dtype":"int64",
+                   "shape":[1,2,3,4,5,6,7,8,9]})") ==
+        "field /target_prompt_logprobs/shape has 9 numbers, limit is 8");
+  std::string many = "1";
+  for (int i = 0; i < 4 << 20; ++i) many += ",1";
+  CHECK(message(absl::StrCat(R"(,"target_prompt_logprobs":{"data":[)", many,
+                             R"(],"dtype":"int64"})")) ==
+        "field /target_prompt_logprobs/data has 4194305 numbers, limit is 4194304");
+}
+
+TEST_CASE("Unknown lists do not disturb the others", "[json]") {
+  const auto request =
+      SampleFromJson(Body("", R"(,"unknown":[1,"],"],"more":[[3,4],[0,{"a":[5]}]])"));
+  REQUIRE(request.ok());
+  CHECK(Tokens(request->prompt(0).tokens()) == std::vector<int32_t>{1, 2});
 }
 
 TEST_CASE("Deep nesting in a large body is refused", "[json]") {

@@ -1,9 +1,10 @@
 #include "services/api-gateway/json/tensor_json.h"
 
-#include <cstring>
-
 namespace lathe::gateway {
 namespace {
+
+// Far above the two that a tensor may have.
+constexpr size_t kMaxDims = 8;
 
 std::string PackElements(v1::DType dtype, LargeObject& in, std::string_view name) {
   simdjson::dom::array list = in.Array(name);
@@ -32,9 +33,8 @@ void ReadTensor(LargeObject in, v1::Tensor* tensor) {
   }
   tensor->set_dtype(dtype == "int64" ? v1::DTYPE_INT64 : v1::DTYPE_FLOAT32);
   if (in.Has("shape")) {
-    const std::string packed = PackInt64(in.Array("shape"), in.PointerTo("shape"), in.errors());
-    tensor->mutable_shape()->Resize(static_cast<int>(packed.size() / sizeof(int64_t)), 0);
-    std::memcpy(tensor->mutable_shape()->mutable_data(), packed.data(), packed.size());
+    Unpack(PackInt64(in.Array("shape"), in.PointerTo("shape"), in.errors(), kMaxDims),
+           tensor->mutable_shape());
   }
   if (!in.Has("sparse_crow_indices")) {
     tensor->set_dense(PackElements(tensor->dtype(), in, "data"));

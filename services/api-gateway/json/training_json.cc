@@ -1,7 +1,6 @@
 #include "services/api-gateway/json/training_json.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -9,7 +8,6 @@
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/json/large_reader.h"
 #include "services/api-gateway/json/list_scanner.h"
-#include "services/api-gateway/json/number_lists.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/tensor_json.h"
@@ -103,26 +101,6 @@ absl::Status TooManyDatums(const std::string& pointer) {
                     "too_many_datums", pointer);
 }
 
-absl::Status NotJson(const std::string& body) {
-  const absl::Status where = CheckJson(body);
-  if (!where.ok()) return where;
-  return WithDetail(absl::InvalidArgumentError("body is not JSON"), "bad_json");
-}
-
-// The fast path, which builds no document of all the numbers. Returns false on any error; the slow
-// path finds out which error it is.
-bool ReadDatumByText(simdjson::dom::parser& parser, std::string_view piece,
-                     const std::string& pointer, v1::Datum* datum) {
-  std::string rest;
-  std::vector<std::string_view> lists;
-  if (!CutNumberLists(piece, &rest, &lists)) return false;
-  const absl::StatusOr<element> root = ParseLargePiece(parser, rest, rest, kDatumDepth);
-  if (!root.ok()) return false;
-  LargeContext context(lists);
-  ReadDatum(LargeObject(*root, pointer, context), datum);
-  return context.ok();
-}
-
 // Reads the elements of `list`. Errors in fields go to `errors`. After such an error the other
 // elements are only skipped, because the text behind the list must still be read. Returns an error
 // if a parsed element or the list itself is not JSON.
@@ -142,10 +120,12 @@ absl::Status ReadData(ListScanner& list, const std::string& body, const std::str
       continue;
     }
     v1::Datum* datum = request->add_data();
-    if (ReadDatumByText(parser, *piece, where, datum)) continue;
-    datum->Clear();
-    ASSIGN_OR_RETURN(const element root, ParseLargePiece(parser, body, *piece, kDatumDepth));
-    ReadDatum(LargeObject(root, where, errors), datum);
+    const absl::Status status = ReadLargeJson(parser, *piece, kDatumDepth, errors,
+                                              [&](element root, LargeContext& context) {
+                                                datum->Clear();
+                                                ReadDatum(LargeObject(root, where, context), datum);
+                                              });
+    if (!status.ok()) return NotJson(body);
   }
   return list.is_sound() ? absl::OkStatus() : NotJson(body);
 }
@@ -183,11 +163,16 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
     return TooLarge("the body without its data", rest_bytes, kMaxRestBytes);
   }
   const std::string rest = list ? list->Rest() : body;
+  const int num_read = request->data_size();
   simdjson::dom::parser parser;
-  const absl::StatusOr<element> root = ParseLargeJson(parser, rest);
-  if (!root.ok()) return NotJson(body);
   LargeContext errors;
-  ReadRoot(*root, input_name, errors, request);
+  const absl::Status status = ReadLargeJson(
+      parser, rest, /*outer_depth=*/0, errors, [&](element root, LargeContext& context) {
+        request->mutable_data()->DeleteSubrange(num_read, request->data_size() - num_read);
+        request->clear_loss();
+        ReadRoot(root, input_name, context, request);
+      });
+  if (!status.ok()) return NotJson(body);
   return errors.ok() ? data_errors.status() : errors.status();
 }
 

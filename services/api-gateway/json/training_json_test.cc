@@ -119,6 +119,21 @@ TEST_CASE("What is no JSON is found by its place in the whole body", "[json]") {
   CHECK(request.seq_id() == 0);
 }
 
+TEST_CASE("A body without a findable list of datums is read the same", "[json]") {
+  std::string body = DatumBody(absl::StrCat(kDatum, ",", kDatum));
+  v1::ForwardBackwardRequest expected;
+  REQUIRE(Read(body, &expected).ok());
+  body.replace(body.find("model_id"), 8, "model\\u005fid");
+  body.replace(body.find("\"data\""), 6, "\"dat\\u0061\"");
+  v1::ForwardBackwardRequest request;
+  REQUIRE(Read(body, &request).ok());
+  CHECK(request.SerializeAsString() == expected.SerializeAsString());
+  body.replace(body.rfind("[1,2]"), 5, "[1,2.5]");
+  CHECK(ErrorField(Read(body, &request)) ==
+        "/forward_backward_input/data/1/model_input/chunks/0/tokens/1");
+  CHECK(request.seq_id() == 7);
+}
+
 TEST_CASE("Depth counts from the root", "[json]") {
   const auto nested = [](int depth) {
     return absl::StrCat(R"({"x":)", std::string(depth, '['), std::string(depth, ']'), "}");
