@@ -119,9 +119,8 @@ class ParityDriver {
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       summary_["seconds"].push_back(took.count());
     }
-    summary_["counters"] = {{"passes", trainer_.counters().passes},
-                            {"rows", trainer_.counters().rows},
-                            {"tokens", trainer_.counters().tokens}};
+    summary_["counters"] = {{"passes", trainer_.counters().train_passes},
+                            {"tokens", trainer_.counters().train_tokens}};
     return absl::OkStatus();
   }
 

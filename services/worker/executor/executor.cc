@@ -23,7 +23,6 @@
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/communicators.h"
 #include "services/worker/executor/executor_core.h"
-#include "services/worker/executor/executor_counters.h"
 #include "services/worker/executor/lockstep/lockstep.h"
 #include "services/worker/executor/saves/checkpoint_writer.h"
 #include "services/worker/executor/startup/fingerprint.h"

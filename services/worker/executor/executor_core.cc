@@ -176,11 +176,11 @@ void ExecutorCore::RunBarrier(const ModelLanes::Barrier& barrier) {
 
 void ExecutorCore::Count(const SnapshotDone& done) {
   if (done.status.ok()) {
-    ++num_snapshots_;
-    snapshot_time_ += done.write_time;
+    ++counters_.snapshots;
+    counters_.snapshot_time += done.write_time;
     return;
   }
-  ++num_failed_snapshots_;
+  ++counters_.snapshot_failures;
   LogWarn("a model could not be snapshotted",
           {{"model_id", done.state.model_id}, {"error", done.status.message()}});
 }
@@ -190,7 +190,7 @@ void ExecutorCore::AfterBarrier(const ModelLanes::Barrier& barrier, bool ok) {
   const std::optional<ModelState> state = StateOf(adapters_, model_id);
   const bool is_restored = std::holds_alternative<RestoreAdapter>(barrier);
   if (!state.has_value() || state->window.empty() || is_restored) window_outputs_.erase(model_id);
-  if (ok && std::holds_alternative<OptimStep>(barrier)) ++num_optim_steps_;
+  if (ok && std::holds_alternative<OptimStep>(barrier)) ++counters_.optim_steps;
   if (const auto* publish = std::get_if<PublishVersion>(&barrier)) {
     if (ok && publish->is_inflight) MoveSamples(publish->version_id);
     pending_versions_.erase(publish->version_id);
@@ -319,7 +319,7 @@ void ExecutorCore::RunSamplingPass() {
 }
 
 void ExecutorCore::Charge(DeviceUse use, absl::Duration spent) {
-  (use == DeviceUse::kTraining ? training_time_ : sampling_time_) += spent;
+  (use == DeviceUse::kTraining ? counters_.training_time : counters_.sampling_time) += spent;
   time_share_.Charge(use, spent);
 }
 
@@ -354,31 +354,6 @@ std::vector<ModelState> ExecutorCore::ModelStates() const {
     states.push_back(*StateOf(adapters_, model_id));
   }
   return states;
-}
-
-ExecutorCounters ExecutorCore::counters() const {
-  const SamplingCounters sampling = sampling_.counters();
-  return {.train_passes = trainer_.counters().passes,
-          .train_tokens = trainer_.counters().tokens,
-          .prefill_passes = sampling.prefill_passes,
-          .prefill_tokens = sampling.prefill_tokens,
-          .decode_passes = sampling.decode_passes,
-          .generated_tokens = sampling.generated_tokens,
-          .preemptions = sampling.preemptions,
-          .looked_up_tokens = sampling.looked_up_tokens,
-          .prompt_hit_tokens = sampling.prompt_hit_tokens,
-          .kv_evictions = sampling.kv_evictions,
-          .optim_steps = num_optim_steps_,
-          .out_of_memory_retries = trainer_.counters().out_of_memory_retries,
-          .arena_peak_bytes = trainer_.counters().arena_peak_bytes,
-          .training_time = training_time_,
-          .sampling_time = sampling_time_,
-          .version_loads = versions_.counters().loads,
-          .version_load_time = versions_.counters().loading,
-          .version_evictions = versions_.counters().evictions,
-          .snapshots = num_snapshots_,
-          .snapshot_failures = num_failed_snapshots_,
-          .snapshot_time = snapshot_time_};
 }
 
 MemoryInUse ExecutorCore::memory_in_use() const {

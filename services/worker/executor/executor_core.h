@@ -84,7 +84,9 @@ class ExecutorCore {
   VersionUsage version_usage() const {
     return {.num_in_memory = versions_.NumInMemory(), .bytes_in_memory = versions_.NumBytes()};
   }
-  ExecutorCounters counters() const;
+  ExecutorCounters counters() const {
+    return {trainer_.counters(), sampling_.counters(), versions_.counters(), counters_};
+  }
   KvUsage kv_usage() const { return sampling_.kv_usage(); }
   MemoryInUse memory_in_use() const;
 
@@ -149,12 +151,7 @@ class ExecutorCore {
   std::set<std::string> pending_versions_;  // a lane has their PublishVersion
   // Commands that wait for a pending version, or for one that is being read.
   std::vector<std::variant<SaveVersion, ServeVersion>> deferred_copies_;
-  int64_t num_optim_steps_ = 0;
-  int64_t num_snapshots_ = 0;
-  int64_t num_failed_snapshots_ = 0;
-  absl::Duration snapshot_time_;
-  absl::Duration training_time_;
-  absl::Duration sampling_time_;
+  CoreCounters counters_;
   std::vector<ReportEvent> reports_;
 };
 

@@ -8,37 +8,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "services/worker/collectives/traffic.h"
 #include "services/worker/ops/commands.h"
+#include "services/worker/ops/counters.h"
 #include "services/worker/ops/reports.h"
 
 namespace lathe::worker {
-
-// Totals (and one maximum) since the process started.
-struct ExecutorCounters {
-  int64_t train_passes = 0;  // packed micro-batches, forward or forward-backward
-  int64_t train_tokens = 0;
-  int64_t prefill_passes = 0;
-  int64_t prefill_tokens = 0;
-  int64_t decode_passes = 0;  // one token for every running sequence
-  int64_t generated_tokens = 0;
-  int64_t preemptions = 0;        // samples that gave up their keys and values to older ones
-  int64_t looked_up_tokens = 0;   // prompt tokens looked up in the prefix cache
-  int64_t prompt_hit_tokens = 0;  // those of them that were found
-  int64_t kv_evictions = 0;       // blocks taken from the prefix cache
-  int64_t optim_steps = 0;
-  int64_t out_of_memory_retries = 0;  // training passes run again in halves
-  int64_t arena_peak_bytes = 0;       // the maximum that a training pass reserved
-  absl::Duration training_time;       // device time
-  absl::Duration sampling_time;       // device time
-  int64_t version_loads = 0;          // sampler versions read from disk or other groups
-  absl::Duration version_load_time;   // sum over all loads
-  int64_t version_evictions = 0;      // sampler versions dropped from memory
-  int64_t snapshots = 0;              // snapshots of models written
-  int64_t snapshot_failures = 0;
-  absl::Duration snapshot_time;  // time that threads worked on them
-};
 
 // Memory use of sampler versions.
 struct VersionUsage {

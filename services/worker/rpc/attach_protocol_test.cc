@@ -157,11 +157,13 @@ TEST_CASE("messages of another epoch and lower terms are not obeyed", "[rpc]") {
 
 TEST_CASE("a heartbeat carries every counter", "[rpc]") {
   Worker worker;
-  worker.executor.SetState({.counters = {.train_passes = 1,
-                                         .train_tokens = 2,
-                                         .prefill_passes = 3,
-                                         .decode_passes = 4,
-                                         .generated_tokens = 5}});
+  ExecutorState state;
+  state.counters.train_passes = 1;
+  state.counters.train_tokens = 2;
+  state.counters.prefill_passes = 3;
+  state.counters.decode_passes = 4;
+  state.counters.generated_tokens = 5;
+  worker.executor.SetState(state);
   worker.protocol.BeginStream("s");
   worker.protocol.QueueHeartbeat();
   const lathe::v1::WorkerHeartbeat heartbeat = worker.Drain().back().heartbeat();

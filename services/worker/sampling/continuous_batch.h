@@ -6,6 +6,7 @@
 #include <deque>
 #include <vector>
 
+#include "services/worker/ops/counters.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/cache/kv_cache.h"
 
@@ -28,13 +29,6 @@ struct SequenceRows {
   KvSequence& kv() const { return sample == nullptr ? request->prompt_kv : sample->kv; }
 };
 
-// Sums since the start.
-struct BatchCounters {
-  int64_t preemptions = 0;        // samples evicted from the cache
-  int64_t looked_up_tokens = 0;   // prompt tokens that were looked up
-  int64_t prompt_hit_tokens = 0;  // of these, tokens found in the cache
-};
-
 // Prompts wait in order of arrival. Ready prompts start samples while the limit on running samples
 // allows. A pass computes the next token of every running sample, and a chunk of the waiting
 // sequences.
@@ -51,7 +45,10 @@ class ContinuousBatch {
     int64_t max_prefill_tokens_beside_decode = 2048;
   };
 
-  ContinuousBatch(KvCache& cache, const Options& options) : cache_(cache), options_(options) {}
+  // Counts preemptions and uses of the prefix cache in `counters`. Both references must outlive
+  // this.
+  ContinuousBatch(KvCache& cache, SamplingCounters& counters, const Options& options)
+      : cache_(cache), counters_(counters), options_(options) {}
 
   void Add(ActiveRequest* request) { waiting_.push_back({request, nullptr}); }
 
@@ -72,8 +69,6 @@ class ContinuousBatch {
   void Finish(ActiveSample* sample);
   void Remove(ActiveRequest* request);
 
-  const BatchCounters& counters() const { return counters_; }
-
  private:
   struct Waiting {
     ActiveRequest* request;
@@ -91,12 +86,12 @@ class ContinuousBatch {
   bool IsIdle() const { return running_.empty() && ready_.empty() && too_large_.empty(); }
 
   KvCache& cache_;
+  SamplingCounters& counters_;
   const Options options_;
   std::deque<Waiting> waiting_;
   std::deque<ActiveRequest*> ready_;    // prompt computed, some samples not started
   std::vector<ActiveSample*> running_;  // in the order they started
   std::vector<ActiveRequest*> too_large_;
-  BatchCounters counters_;
 };
 
 }  // namespace lathe::worker

@@ -48,7 +48,7 @@ SamplingEngine::SamplingEngine(const Model& model, const SamplingOptions& option
       graphs_(options.decode_graphs
                   ? DecodeGraphs::Create(model, cache_, options.max_running_samples)
                   : nullptr),
-      batch_(cache_,
+      batch_(cache_, counters_,
              {.max_running_samples = options.max_running_samples,
               .max_prefill_tokens = options.max_prefill_tokens,
               .max_prefill_tokens_beside_decode = options.max_prefill_tokens_beside_decode}) {}
@@ -361,9 +361,6 @@ void SamplingEngine::AbandonPass(const absl::Status& status) {
 
 SamplingCounters SamplingEngine::counters() const {
   SamplingCounters counters = counters_;
-  counters.preemptions = batch_.counters().preemptions;
-  counters.looked_up_tokens = batch_.counters().looked_up_tokens;
-  counters.prompt_hit_tokens = batch_.counters().prompt_hit_tokens;
   counters.kv_evictions = cache_.num_evictions();
   return counters;
 }

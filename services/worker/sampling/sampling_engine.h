@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/worker/models/model.h"
+#include "services/worker/ops/counters.h"
 #include "services/worker/ops/reports.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/attention/decode_graphs.h"
@@ -41,18 +42,6 @@ struct SamplingOptions {
   int64_t max_requests = 16384;
   // Numbers in one chunk of prompt logits, 4 bytes each.
   int64_t head_chunk_elements = int64_t{1} << 24;
-};
-
-// Sums since the start.
-struct SamplingCounters {
-  int64_t prefill_passes = 0;  // passes with rows of a prompt or of a recomputed sample
-  int64_t prefill_tokens = 0;
-  int64_t decode_passes = 0;  // passes with a row of every running sample
-  int64_t generated_tokens = 0;
-  int64_t preemptions = 0;
-  int64_t looked_up_tokens = 0;   // prompt tokens that were looked up
-  int64_t prompt_hit_tokens = 0;  // of these, tokens found in the cache
-  int64_t kv_evictions = 0;       // blocks taken from the prefix cache
 };
 
 struct FinishedSample {
@@ -147,13 +136,13 @@ class SamplingEngine {
   const Tokenizer* tokenizer_;
   KvCache cache_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null: no CUDA graphs
+  SamplingCounters counters_;             // without the evictions, which the cache counts
   ContinuousBatch batch_;
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids
   std::vector<FinishedSample> finished_;
   std::set<std::string> streams_;  // ids of streamed requests; some may have ended
   std::vector<SampledToken> streamed_;
-  SamplingCounters counters_;
 };
 
 }  // namespace lathe::worker

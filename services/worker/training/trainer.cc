@@ -113,7 +113,7 @@ void Trainer::StartJob(TrainRequest request) {
   jobs_.push_back(std::make_unique<TrainJob>());
   TrainJob& job = *jobs_.back();
   job.request = std::move(request);
-  job.waits_since_pass = counters_.passes;
+  job.waits_since_pass = counters_.train_passes;
   const absl::Status status = Guarded("start of a training request", [&]() -> absl::Status {
     const size_t num_datums = job.request.data.size();
     job.logprobs.resize(num_datums);
@@ -161,12 +161,12 @@ const TrainJob* Trainer::LongestWaiting() {
     }
   }
   const auto is_long_ago = [this](int64_t pass) {
-    return counters_.passes - pass >= kMaxPassesMissed;
+    return counters_.train_passes - pass >= kMaxPassesMissed;
   };
   if (longest == nullptr || !is_long_ago(longest->waits_since_pass)) return nullptr;
-  const bool is_same_pass = aged_pass_ == counters_.passes;
+  const bool is_same_pass = aged_pass_ == counters_.train_passes;
   if (aged_pass_.has_value() && !is_same_pass && !is_long_ago(*aged_pass_ + 1)) return nullptr;
-  aged_pass_ = counters_.passes;
+  aged_pass_ = counters_.train_passes;
   return longest;
 }
 
@@ -211,8 +211,8 @@ void Trainer::StartPass() {
   const std::vector<int> rank_of_row = DealRows(batch, options_.numerics, data_.world());
   const PassShape shape = LargestShare(batch, rank_of_row);
   const int64_t num_checkpointed = memory_.FewestCheckpointed(shape, byte_limit_);
-  counters_.arena_used_bytes = memory_.Bytes(shape, num_checkpointed);
-  counters_.arena_peak_bytes = std::max(counters_.arena_peak_bytes, counters_.arena_used_bytes);
+  pass_bytes_ = memory_.Bytes(shape, num_checkpointed);
+  counters_.arena_peak_bytes = std::max(counters_.arena_peak_bytes, pass_bytes_);
   pass_ = std::make_unique<RankPass>(
       model_, batch, rank_of_row,
       TrainPassOptions{.head_chunk_elements = options_.head_chunk_elements,
@@ -223,7 +223,7 @@ void Trainer::StartPass() {
 void Trainer::EndPass() {
   pass_.reset();
   EndTensorMemoryPeriod();
-  counters_.arena_used_bytes = 0;
+  pass_bytes_ = 0;
 }
 
 void Trainer::FinishPass() {
@@ -232,13 +232,12 @@ void Trainer::FinishPass() {
     return;
   }
   pass_->Commit();
-  ++counters_.passes;
+  ++counters_.train_passes;
   EndPass();
   const MicroBatch done = std::move(micro_batches_.front());
   for (const RowRef& row : done.rows) {
-    ++counters_.rows;
-    counters_.tokens += row.num_tokens();
-    row.job->waits_since_pass = counters_.passes;
+    counters_.train_tokens += row.num_tokens();
+    row.job->waits_since_pass = counters_.train_passes;
   }
   micro_batches_.pop_front();
   CompleteFinishedJobs(done);
@@ -261,10 +260,10 @@ bool Trainer::RetryInHalves() {
   LogWarn("training pass ran out of memory and is run again in halves",
           {{"tokens", shape.num_tokens},
            {"datums", batch.rows.size()},
-           {"planned_bytes", counters_.arena_used_bytes}});
+           {"planned_bytes", pass_bytes_}});
   const int64_t fixed_bytes = memory_.Bytes({}, /*num_checkpointed=*/0);
   token_limit_ = std::max<int64_t>(1, std::min(token_limit_, shape.num_tokens) / 2);
-  byte_limit_ = fixed_bytes + (std::min(byte_limit_, counters_.arena_used_bytes) - fixed_bytes) / 2;
+  byte_limit_ = fixed_bytes + (std::min(byte_limit_, pass_bytes_) - fixed_bytes) / 2;
   EndPass();
   FreeCachedMemory(model_.device());
   ++num_retries_;
@@ -279,7 +278,7 @@ absl::Status Trainer::OutOfMemory() const {
   return absl::ResourceExhaustedError(absl::StrFormat(
       "out of memory in a training pass of %d tokens after %d retries: it was to take %.2f of "
       "%.2f GiB",
-      num_tokens, num_retries_, static_cast<double>(counters_.arena_used_bytes) / kGib,
+      num_tokens, num_retries_, static_cast<double>(pass_bytes_) / kGib,
       static_cast<double>(options_.arena_bytes) / kGib));
 }
 

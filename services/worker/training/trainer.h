@@ -14,6 +14,7 @@
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/model.h"
 #include "services/worker/ops/commands.h"
+#include "services/worker/ops/counters.h"
 #include "services/worker/ops/training.h"
 #include "services/worker/training/micro_batches.h"
 #include "services/worker/training/pass_memory.h"
@@ -33,16 +34,6 @@ struct TrainerOptions {
   // micro-batches, then recomputed layers. A sequence that never fits is rejected.
   int64_t arena_bytes = int64_t{2} << 30;
   Numerics numerics = Numerics::kFast;
-};
-
-// Totals since the start, except the arena's.
-struct TrainerCounters {
-  int64_t passes = 0;  // completed micro-batches
-  int64_t rows = 0;    // datums in them
-  int64_t tokens = 0;
-  int64_t out_of_memory_retries = 0;
-  int64_t arena_used_bytes = 0;  // reserved by the current pass
-  int64_t arena_peak_bytes = 0;  // largest reservation
 };
 
 struct FinishedRequest {
@@ -79,7 +70,9 @@ class Trainer {
   // Returns the requests finished since the last call, in order.
   std::vector<FinishedRequest> TakeFinished();
 
-  const TrainerCounters& counters() const { return counters_; }
+  const TrainCounters& counters() const { return counters_; }
+  // Bytes that the current pass has reserved; 0: no pass.
+  int64_t pass_bytes() const { return pass_bytes_; }
 
  private:
   void Step();
@@ -118,7 +111,8 @@ class Trainer {
   // Index of the last pass that began with the longest-waiting job.
   std::optional<int64_t> aged_pass_;
   std::vector<FinishedRequest> finished_;
-  TrainerCounters counters_;
+  int64_t pass_bytes_ = 0;
+  TrainCounters counters_;
 };
 
 }  // namespace lathe::worker

@@ -29,7 +29,7 @@ TEST_CASE("Trainer: checkpointed layers give the same bits", "[training]") {
   auto expected = kept.Run({request});
   auto outputs = checkpointed.Run({request});
   REQUIRE(outputs.at("r").ok());
-  CHECK(checkpointed.trainer.counters().passes == 1);
+  CHECK(checkpointed.trainer.counters().train_passes == 1);
   CHECK(checkpointed.trainer.counters().arena_peak_bytes <
         kept.trainer.counters().arena_peak_bytes);
   CHECK(outputs.at("r")->logprobs == expected.at("r")->logprobs);
@@ -84,7 +84,7 @@ TEST_CASE("Trainer: what still runs out of memory after three retries fails alon
   REQUIRE(outputs.at("large").status().code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(outputs.at("large").status().message()),
              Catch::Contains("tokens after 3 retries: it was to take"));
-  CHECK(bench.trainer.counters().arena_used_bytes == 0);
+  CHECK(bench.trainer.pass_bytes() == 0);
   CHECK(IsZero(bench.adapter("m1").gradient));
   CHECK(bench.adapter("m1").window.empty());
   CHECK(outputs.at("small").ok());
@@ -104,7 +104,7 @@ TEST_CASE("Trainer: a request that comes while a long one runs does not wait for
   const auto finished = bench.trainer.TakeFinished();
   REQUIRE(finished.size() == 2);
   CHECK(finished[0].request_id == "short");
-  CHECK(bench.trainer.counters().passes == 8);
+  CHECK(bench.trainer.counters().train_passes == 8);
 }
 
 TEST_CASE("Trainer: a job cut into passes goes on beside requests that come later", "[training]") {
@@ -115,7 +115,7 @@ TEST_CASE("Trainer: a job cut into passes goes on beside requests that come late
   const TrainRequest second = TestRequest("second", "m1", 2, {TestDatum(8, 9)});
   TestTrainer bench({.token_budget = 20, .numerics = numerics});
   bench.trainer.Begin({{first}});
-  while (bench.trainer.counters().passes < 2) REQUIRE(bench.trainer.RunUnit());
+  while (bench.trainer.counters().train_passes < 2) REQUIRE(bench.trainer.RunUnit());
   bench.trainer.Begin({{second}});
   REQUIRE(bench.Finish().size() == 2);
   TestTrainer alone, other;

@@ -19,8 +19,8 @@ TEST_CASE("Trainer: neither a large request nor the small ones that keep coming 
     TrainRequest small = TestRequest(id, "m2", num_small, {TestDatum(8, 3)});
     small.forward_only = true;  // otherwise those of one model add up to a large one
     t.trainer.Begin({{small}});
-    const int64_t passes = t.trainer.counters().passes;
-    while (t.trainer.counters().passes == passes) REQUIRE(t.trainer.RunUnit());
+    const int64_t passes = t.trainer.counters().train_passes;
+    while (t.trainer.counters().train_passes == passes) REQUIRE(t.trainer.RunUnit());
     const std::vector<FinishedRequest> finished = t.trainer.TakeFinished();
     is_large_done = !finished.empty() && finished[0].request_id == "large";
     order += finished.empty() || is_large_done ? 'L' : 's';

@@ -71,7 +71,7 @@ struct Result {
   std::vector<std::string> order;  // order in which requests finished
   std::map<std::string, at::Tensor> gradients;
   std::map<std::string, std::set<int64_t>> windows;
-  TrainerCounters counters;
+  TrainCounters counters;
   int64_t num_units = 0;
 };
 
@@ -191,8 +191,8 @@ std::vector<Result> TrainOnGrid(const std::filesystem::path& folder, const Batch
     CHECK(rank.order == ranks[0].order);
     CHECK(rank.windows == ranks[0].windows);
     CHECK(rank.num_units == ranks[0].num_units);
-    CHECK(rank.counters.passes == ranks[0].counters.passes);
-    CHECK(rank.counters.tokens == ranks[0].counters.tokens);
+    CHECK(rank.counters.train_passes == ranks[0].counters.train_passes);
+    CHECK(rank.counters.train_tokens == ranks[0].counters.train_tokens);
     CHECK(rank.counters.arena_peak_bytes == ranks[0].counters.arena_peak_bytes);
     for (const auto& [id, output] : rank.outputs) {
       CHECK(AreSame(output, ranks[0].outputs.at(id)));

@@ -186,7 +186,7 @@ TEST_CASE("Trainer: packed with another adapter's rank and loss, a request is as
   auto outputs = together.Run({one, two});
   auto first = alone.Run({one});
   auto second = alone.Run({two});
-  CHECK(together.trainer.counters().passes == 1);
+  CHECK(together.trainer.counters().train_passes == 1);
   CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
   CHECK(RelativeDiff(together.Gradient("m2"), alone.Gradient("m2")) < kTolerance);
   CHECK(outputs.at("a")->metrics[0].value == Approx(first.at("a")->metrics[0].value));
@@ -201,7 +201,7 @@ TEST_CASE("Trainer: cutting a request into micro-batches and head chunks changes
   Bench cut({.token_budget = 10, .head_chunk_elements = 3 * 40});
   auto expected = whole.Run({request});
   auto outputs = cut.Run({request});
-  CHECK(cut.trainer.counters().passes == 3);
+  CHECK(cut.trainer.counters().train_passes == 3);
   CHECK(RelativeDiff(cut.Gradient("m1"), whole.Gradient("m1")) < kTolerance);
   for (size_t i = 0; i < 3; ++i) {
     const auto& a = outputs.at("r")->logprobs[i];
@@ -246,7 +246,7 @@ TEST_CASE("Trainer: a forward_only neighbour adds nothing to the gradient", "[tr
   Bench together, alone;
   together.Run({neighbour, request});
   alone.Run({request});
-  CHECK(together.trainer.counters().passes == 1);
+  CHECK(together.trainer.counters().train_passes == 1);
   CHECK(RelativeDiff(together.Gradient("m1"), alone.Gradient("m1")) < kTolerance);
 }
 

@@ -146,7 +146,7 @@ class Bench {
     }
     ResetPeak();
     ResetDevicePeak(model_->device());
-    const int64_t passes_before = trainer_->counters().passes;
+    const int64_t passes_before = trainer_->counters().train_passes;
     const double seconds = SecondsOf([&] {
       for (TrainBatch& batch : batches) {
         trainer_->Begin(std::move(batch));
@@ -162,7 +162,7 @@ class Bench {
     }
     return {{"seconds", seconds},
             {"tokens", num_tokens},
-            {"passes", trainer_->counters().passes - passes_before},
+            {"passes", trainer_->counters().train_passes - passes_before},
             {"peak_mib", StatusMib("VmHWM")},
             {"device_peak_mib", DevicePeakMib(model_->device())}};
   }

@@ -18,13 +18,9 @@ void Fingerprint::Add(const std::vector<ReportEvent>& reports) {
 }
 
 void Fingerprint::Add(const ExecutorCounters& counters) {
-  for (const int64_t number :
-       {counters.train_passes, counters.prefill_passes, counters.prefill_tokens,
-        counters.decode_passes, counters.generated_tokens, counters.preemptions,
-        counters.looked_up_tokens, counters.prompt_hit_tokens, counters.kv_evictions,
-        counters.optim_steps, counters.out_of_memory_retries, counters.version_loads,
-        counters.version_evictions, counters.snapshots, counters.snapshot_failures}) {
-    Number(number);
+  for (const CounterRow& row : kCounters) {
+    const auto* const number = std::get_if<int64_t ExecutorCounters::*>(&row.field);
+    if (number != nullptr && row.kind == CounterKind::kSum) Number(counters.*(*number));
   }
 }
 

@@ -16,7 +16,7 @@ class Fingerprint {
  public:
   // Adds the sampled tokens.
   void Add(const std::vector<ReportEvent>& reports);
-  // Adds the numbers of passes and operations so far.
+  // Adds the sums of numbers, such as passes and operations so far.
   void Add(const ExecutorCounters& counters);
   // Adds the existing models and versions.
   void Add(const std::vector<ModelState>& models, const std::vector<HeldVersion>& versions);

@@ -102,8 +102,8 @@ std::optional<VersionTable::EndedRead> VersionTable::Finish(VersionJobDone done)
   if (was_spill) {
     is_spilling_ = false;
   } else {
-    ++counters_.loads;
-    counters_.loading += done.spent;
+    ++counters_.version_loads;
+    counters_.version_load_time += done.spent;
   }
   may_not_fit_ = true;
   const auto it = entries_.find(done.version_id);
@@ -195,7 +195,7 @@ void VersionTable::Fit(int64_t max_bytes) {
     }
     in_memory_.Remove(entry.version.weights.get());
     entry.version.weights = nullptr;
-    ++counters_.evictions;
+    ++counters_.version_evictions;
   }
 }
 

@@ -15,6 +15,7 @@
 #include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
 #include "services/worker/lora/adapter_weights.h"
+#include "services/worker/ops/counters.h"
 
 namespace lathe::worker {
 
@@ -24,13 +25,6 @@ struct SamplerVersion {
   // change.
   int64_t inflight_seq = 0;
   Publication publication;
-};
-
-// Sums since the start.
-struct VersionCounters {
-  int64_t loads = 0;  // all reads, including those that failed
-  absl::Duration loading;
-  int64_t evictions = 0;
 };
 
 // Counts versions with weights and the memory of these. Weights that two versions share count once.
