@@ -30,6 +30,11 @@ constexpr std::pair<RecordWeightTransfer::Transport, const char*> kTransports[] 
     {RecordWeightTransfer::Transport::kMemory, "memory"},
     {RecordWeightTransfer::Transport::kFile, "file"},
     {RecordWeightTransfer::Transport::kFailed, "failed"}};
+constexpr std::pair<RecordRecovery::Outcome, const char*> kRecoveryOutcomes[] = {
+    {RecordRecovery::Outcome::kRecovered, "recovered"},
+    {RecordRecovery::Outcome::kResumed, "resumed"},
+    {RecordRecovery::Outcome::kFellBack, "fell_back"},
+    {RecordRecovery::Outcome::kLost, "lost"}};
 constexpr Outcome kOutcomes[] = {Outcome::kOk, Outcome::kUserError, Outcome::kServerError,
                                  Outcome::kCancelled};
 
@@ -104,20 +109,9 @@ class EngineMetrics::State : public prometheus::Registry {
     snapshot_bytes_->Increment(static_cast<double>(event.size_bytes));
   }
   void OnRecovery(const RecordRecovery& action) {
-    switch (action.outcome) {
-      case RecordRecovery::Outcome::kRecovered:
-        recovered_->Increment();
-        recovery_seconds_.Observe(Seconds(0, action.nanoseconds));
-        break;
-      case RecordRecovery::Outcome::kResumed:
-        resumed_->Increment();
-        break;
-      case RecordRecovery::Outcome::kFellBack:
-        fell_back_->Increment();
-        break;
-      case RecordRecovery::Outcome::kLost:
-        lost_->Increment();
-        break;
+    recoveries_.at(action.outcome)->Increment();
+    if (action.outcome == RecordRecovery::Outcome::kRecovered) {
+      recovery_seconds_.Observe(Seconds(0, action.nanoseconds));
     }
     replayed_->Increment(static_cast<double>(action.num_replayed));
   }
@@ -177,10 +171,8 @@ class EngineMetrics::State : public prometheus::Registry {
                            .Name("lathe_engine_recoveries_total")
                            .Help("recoveries and resumes of models, by outcome")
                            .Register(*this);
-    recovered_ = &recoveries.Add({{"outcome", "recovered"}});
-    resumed_ = &recoveries.Add({{"outcome", "resumed"}});
-    fell_back_ = &recoveries.Add({{"outcome", "fell_back"}});
-    lost_ = &recoveries.Add({{"outcome", "lost"}});
+    for (const auto& [outcome, name] : kRecoveryOutcomes)
+      recoveries_[outcome] = &recoveries.Add({{"outcome", name}});
     auto& transfers = prometheus::BuildCounter()
                           .Name("lathe_engine_weight_transfers_total")
                           .Help("transfers of unnamed sampler versions to groups that sample")
@@ -303,11 +295,8 @@ class EngineMetrics::State : public prometheus::Registry {
   prometheus::Counter* snapshots_written_ = nullptr;
   prometheus::Counter* snapshots_failed_ = nullptr;
   prometheus::Counter* snapshot_bytes_ = nullptr;
-  prometheus::Counter* recovered_ = nullptr;
-  prometheus::Counter* resumed_ = nullptr;
-  prometheus::Counter* fell_back_ = nullptr;
-  prometheus::Counter* lost_ = nullptr;
   prometheus::Counter* replayed_ = nullptr;
+  std::map<RecordRecovery::Outcome, prometheus::Counter*> recoveries_;
   std::map<LossCause, prometheus::Counter*> restarts_;
   std::map<RecordWeightTransfer::Transport, prometheus::Counter*> transfers_;
   std::map<OperationKind, OperationSeries> operations_;
