@@ -310,7 +310,7 @@ int Run(Settings settings, const sigset_t& signals) {
   AccountsService accounts(runtime, keys);
   TracesService traces(runtime, keys, opened.archive_key);
   CheckpointsService checkpoints(runtime, keys, archives, audit);
-  AdminService admin(runtime, keys, dispatcher);
+  AdminService admin(runtime, keys, [&dispatcher] { return dispatcher.DescribeGroups(); });
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);

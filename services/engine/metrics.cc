@@ -264,9 +264,9 @@ class EngineMetrics::State : public prometheus::Registry {
     AddWorkers(workers_->Statuses(), list);
   }
 
-  static void AddWorkers(const std::vector<WorkerStatus>& workers, FamilyList& list) {
+  static void AddWorkers(const std::map<std::string, WorkerStatus>& workers, FamilyList& list) {
     const auto num_ready = std::count_if(workers.begin(), workers.end(),
-                                         [](const WorkerStatus& one) { return one.ready; });
+                                         [](const auto& one) { return one.second.ready; });
     const char* const help = "attached workers";
     list.AddGauge("lathe_engine_workers", help, static_cast<double>(num_ready),
                   {{"state", "ready"}});
@@ -275,7 +275,7 @@ class EngineMetrics::State : public prometheus::Registry {
                   {{"state", "loading"}});
     double heartbeat_age = 0;
     double progress_age = 0;
-    for (const WorkerStatus& one : workers) {
+    for (const auto& [group, one] : workers) {
       heartbeat_age = std::max(heartbeat_age, one.heartbeat_age_seconds);
       progress_age = std::max(progress_age, one.progress_age_seconds);
     }

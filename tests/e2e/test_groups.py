@@ -140,7 +140,7 @@ def test_samples_of_the_base_model_go_to_all_groups(two_groups):
     futures = [sampled(sampler, max_tokens=60) for _ in range(8)]
     sequences = [future.result().sequences[0].tokens for future in futures]
     assert all(tokens == sequences[0] for tokens in sequences)  # one seed, one base model
-    two_groups.wait(lambda: all(int(group["generated_tokens"]) > 0
+    two_groups.wait(lambda: all(int(group["counters"]["generated_tokens"]) > 0
                                 for group in two_groups.describe().values()),
                     "both groups to have sampled")
 
@@ -177,9 +177,9 @@ def test_a_group_that_trains_and_one_that_samples():
             again = sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()
             assert again == logprobs
             assert sampled(sampler).result().sequences
-        service.wait(lambda: int(service.describe()["sample"]["generated_tokens"]) > 0,
+        service.wait(lambda: int(service.describe()["sample"]["counters"]["generated_tokens"]) > 0,
                      "the group to have sampled")
-        assert int(service.describe()["train"]["generated_tokens"]) == 0
+        assert int(service.describe()["train"]["counters"]["generated_tokens"]) == 0
 
 
 def transfers(service):

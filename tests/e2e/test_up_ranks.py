@@ -84,8 +84,8 @@ def test_a_group_that_trains_and_one_that_samples_share_the_machine():
         groups = groups_of(server)
         assert int(groups["default"]["epoch"]) == epochs["default"]
         assert int(groups["group2"]["epoch"]) > epochs["group2"]
-        assert int(groups["default"]["generated_tokens"]) == 0
-        assert int(groups["group2"]["train_passes"]) == 0
+        assert int(groups["default"]["counters"]["generated_tokens"]) == 0
+        assert int(groups["group2"]["counters"]["train_passes"]) == 0
         assert int(groups["default"]["models"]) == 1
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         for name in groups:

@@ -166,13 +166,6 @@ class LatheServer:
             check=True, capture_output=True, text=True, env=self.env)
         return json.loads(answer.stdout)
 
-    def counters(self):
-        """Counters of the (one) worker, from its last heartbeat."""
-        group = self.status()["groups"][0]
-        return {name: int(group.get(name, 0)) for name in (
-            "train_passes", "train_tokens", "prefill_passes", "decode_passes",
-            "generated_tokens")}
-
     def wait_for_pending(self, count):
         """Until the engine has accepted `count` requests that have not ended."""
         while (pending := int(self.status().get("pending_requests", 0))) < count:

@@ -133,23 +133,32 @@ void Dispatcher::OnLostBody(const SendToWorker& command, const std::string& requ
   runtime_.Post(std::move(done));
 }
 
-std::vector<WorkerStatus> Dispatcher::Statuses() {
+// A group's first entry in the map is its rank 0, if that is attached.
+std::map<std::string, WorkerStatus> Dispatcher::Statuses() {
   absl::MutexLock lock(&mu_);
-  std::vector<WorkerStatus> statuses;
+  std::map<std::string, WorkerStatus> statuses;
   for (const auto& [rank, worker] : workers_) {
-    // A group's first entry in the map is its rank 0, if that is attached.
-    if (statuses.empty() || statuses.back().group != rank.first) {
-      statuses.push_back(worker.status);
-      statuses.back().mesh = worker.mesh;
-    }
-    WorkerStatus& group = statuses.back();
-    group.ranks.push_back({rank.second, worker.status.device, worker.pid, worker.memory});
+    WorkerStatus& group =
+        statuses.try_emplace(rank.first, WorkerStatus{.ready = worker.ready}).first->second;
     group.heartbeat_age_seconds =
         std::max(group.heartbeat_age_seconds, SecondsSince(worker.heard_at));
     group.progress_age_seconds =
         std::max(group.progress_age_seconds, SecondsSince(worker.advanced_at));
   }
   return statuses;
+}
+
+std::vector<v1::GroupStatus> Dispatcher::DescribeGroups() {
+  absl::MutexLock lock(&mu_);
+  std::vector<v1::GroupStatus> groups;
+  for (const auto& [rank, worker] : workers_) {
+    if (groups.empty() || groups.back().group() != rank.first) {
+      groups.push_back(worker.group_status);
+      groups.back().set_state(worker.ready ? "ready" : "loading");
+    }
+    *groups.back().add_ranks() = worker.rank_status;
+  }
+  return groups;
 }
 
 void Dispatcher::EndStreams() {
@@ -232,10 +241,10 @@ absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
           absl::StrFormat("rank %d of group %s has mesh %s, %s, has %s", hello.rank(),
                           hello.group(), Describe(ToMesh(hello)), peer, Describe(worker.mesh)));
     }
-    if (worker.status.base_model != hello.base_model()) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("rank %d of group %s has base model %s, %s, has %s", hello.rank(),
-                          hello.group(), hello.base_model(), peer, worker.status.base_model));
+    if (worker.group_status.base_model() != hello.base_model()) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "rank %d of group %s has base model %s, %s, has %s", hello.rank(), hello.group(),
+          hello.base_model(), peer, worker.group_status.base_model()));
     }
   }
   return absl::OkStatus();
@@ -257,11 +266,9 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.version_address = hello.version_address();
     worker.mesh = attached.mesh;
     worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
-    worker.status.group = hello.group();
-    worker.status.base_model = hello.base_model();
-    worker.status.role = attached.role;
-    worker.status.device = hello.device();
-    worker.status.ready = hello.has_ready();
+    worker.ready = hello.has_ready();
+    worker.group_status = ToGroupStatus(hello);
+    worker.rank_status = ToRankStatus(hello);
     // Posted under the lock, so that the core sees streams in the order in which they took their
     // places.
     if (replaced.stream && replaced.stream != stream) {
@@ -325,26 +332,23 @@ void Dispatcher::UpdateStatus(const RankKey& rank, const v1::WorkerMessage& mess
   absl::MutexLock lock(&mu_);
   const auto found = workers_.find(rank);
   if (found == workers_.end()) return;
-  found->second.missed_heartbeats = 0;
-  found->second.heard_at = std::chrono::steady_clock::now();
-  WorkerStatus& status = found->second.status;
+  Worker& worker = found->second;
+  worker.missed_heartbeats = 0;
+  worker.heard_at = std::chrono::steady_clock::now();
   if (message.has_ready()) {
-    status.ready = true;
-    status.base_model = message.ready().model().name();
-    status.progress.clear();
+    worker.ready = true;
+    worker.group_status.set_base_model(message.ready().model().name());
+    worker.group_status.clear_progress();
   } else if (message.has_progress() && message.progress().bytes_total() > 0) {
     const v1::Progress& progress = message.progress();
-    status.progress =
+    worker.group_status.set_progress(
         absl::StrFormat("%d %% of %.1f GB", 100 * progress.bytes_loaded() / progress.bytes_total(),
-                        static_cast<double>(progress.bytes_total()) / 1e9);
+                        static_cast<double>(progress.bytes_total()) / 1e9));
   } else if (message.has_heartbeat()) {
-    RecordHeartbeat(found->second, message.heartbeat());
-    status.train_passes = message.heartbeat().train_passes();
-    status.train_tokens = message.heartbeat().train_tokens();
-    status.prefill_passes = message.heartbeat().prefill_passes();
-    status.decode_passes = message.heartbeat().decode_passes();
-    status.generated_tokens = message.heartbeat().generated_tokens();
-    found->second.memory = ToMemoryUse(message.heartbeat().memory());
+    const v1::WorkerHeartbeat& heartbeat = message.heartbeat();
+    RecordHeartbeat(worker, heartbeat);
+    *worker.group_status.mutable_counters() = heartbeat.counters();
+    if (heartbeat.has_memory()) *worker.rank_status.mutable_memory() = heartbeat.memory();
   }
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/named_thread.h"
+#include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 #include "services/engine/dispatcher/command_encoder.h"
 #include "services/engine/dispatcher/supervisors.h"
@@ -42,7 +43,11 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
 
   void Send(const SendToWorker& command) override;
   void StreamSample(const std::string& request_id) override;
-  std::vector<WorkerStatus> Statuses() override;
+  std::map<std::string, WorkerStatus> Statuses() override;
+
+  // Returns what the hellos and heartbeats of every group with an attached worker said, by group.
+  // Fields that the workers do not know are unset.
+  std::vector<v1::GroupStatus> DescribeGroups();
 
   // Ends every stream, so that the server can shut down. Workers reconnect.
   void EndStreams();
@@ -61,11 +66,12 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   struct Worker {
     std::shared_ptr<WorkerStream> stream;
     int64_t stream_id = 0;
-    WorkerStatus status;
+    bool ready = false;
     MeshShape mesh;
+    v1::GroupStatus group_status;  // without state and ranks
+    v1::RankStatus rank_status;
     std::string process_id;
     int64_t pid = 0;
-    MemoryUse memory;
     v1::VersionAddress version_address;  // empty: it serves no versions
     int64_t epoch = 0;                   // of the last command; 0: none sent yet
     // Heartbeats sent since the worker's last message, and since its work last advanced. Counts

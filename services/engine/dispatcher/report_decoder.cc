@@ -20,6 +20,11 @@ HeldModel ToHeld(const v1::ModelState& state) {
 constexpr int64_t kMaxWorld = 4096;
 constexpr int64_t kMaxPort = 65535;
 
+const char* RoleName(v1::GroupRole role) {
+  if (role == v1::GROUP_ROLE_TRAIN) return "train";
+  return role == v1::GROUP_ROLE_SAMPLE ? "sample" : "both";
+}
+
 }  // namespace
 
 ReadyModel ToReady(const v1::ModelInfo& model) {
@@ -95,12 +100,26 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
   return event;
 }
 
-MemoryUse ToMemoryUse(const v1::MemoryUse& proto) {
-  MemoryUse use = {.used = proto.used_bytes(), .limit = proto.limit_bytes()};
-  for (const v1::MemoryShare& share : proto.shares()) {
-    use.shares.push_back({share.owner(), share.used_bytes(), share.limit_bytes()});
-  }
-  return use;
+v1::GroupStatus ToGroupStatus(const v1::Hello& hello) {
+  const MeshShape mesh = ToMesh(hello);
+  v1::GroupStatus status;
+  status.set_group(hello.group());
+  status.set_base_model(hello.base_model());
+  status.set_role(RoleName(hello.role()));
+  status.set_device(hello.device());
+  status.set_dp(mesh.dp);
+  status.set_fsdp(mesh.fsdp);
+  status.set_tp(mesh.tp);
+  status.mutable_counters();  // zeros until the first heartbeat
+  return status;
+}
+
+v1::RankStatus ToRankStatus(const v1::Hello& hello) {
+  v1::RankStatus status;
+  status.set_rank(hello.rank());
+  status.set_device(hello.device());
+  status.set_pid(hello.pid());
+  return status;
 }
 
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress) {

@@ -1,14 +1,15 @@
-// Conversion of worker messages to the core's events, and validation of a rank's place in its mesh.
+// Conversion of worker messages to the core's events and to the admin's status, and validation of a
+// rank's place in its mesh.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"
 #include "services/engine/runtime/sample_streams.h"
-#include "services/engine/runtime/worker_sender.h"
 
 namespace lathe::engine {
 
@@ -18,11 +19,13 @@ ReadyModel ToReady(const v1::ModelInfo& model);
 MeshShape ToMesh(const v1::Hello& hello);
 WorkerAttached ToEvent(const v1::Hello& hello);
 
+// Return what a hello says of a group and a rank, as the admin service shows it.
+v1::GroupStatus ToGroupStatus(const v1::Hello& hello);
+v1::RankStatus ToRankStatus(const v1::Hello& hello);
+
 // The caller must hold the encoded result, which `result_id` names.
 WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
                    std::string result_id);
-
-MemoryUse ToMemoryUse(const v1::MemoryUse& proto);
 
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 

@@ -26,8 +26,8 @@ void SetNewKey(const KeyRing::NewKey& key, Response* response) {
 
 }  // namespace
 
-AdminService::AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers)
-    : runtime_(runtime), keys_(keys), workers_(workers) {}
+AdminService::AdminService(Runtime& runtime, KeyRing& keys, AttachedGroups attached_groups)
+    : runtime_(runtime), keys_(keys), attached_groups_(std::move(attached_groups)) {}
 
 AdminService::~AdminService() = default;
 
@@ -159,7 +159,7 @@ AdminService::Reactor* AdminService::ResumeGroup(Context* context,
 
 AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
                                                v1::GetStatusResponse* response) {
-  *response = DescribeEngine(runtime_, keys_, workers_);
+  *response = DescribeEngine(runtime_, keys_, attached_groups_());
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -3,19 +3,24 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/runtime/runtime.h"
-#include "services/engine/runtime/worker_sender.h"
 
 namespace lathe::engine {
 
 class AdminService final : public v1::Admin::CallbackService {
  public:
+  // Returns what is known of every group with an attached worker. Any thread.
+  using AttachedGroups = std::function<std::vector<v1::GroupStatus>()>;
+
   // All must outlive this and its server.
-  AdminService(Runtime& runtime, KeyRing& keys, WorkerSender& workers);
+  AdminService(Runtime& runtime, KeyRing& keys, AttachedGroups attached_groups);
   ~AdminService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -52,11 +57,13 @@ class AdminService final : public v1::Admin::CallbackService {
 
   Runtime& runtime_;
   KeyRing& keys_;
-  WorkerSender& workers_;
+  const AttachedGroups attached_groups_;
 };
 
-// Returns the engine's status for administrators.
-v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, WorkerSender& workers);
+// Returns the engine's status for administrators. It completes `attached_groups`, which their
+// workers described, with what the engine knows.
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
+                                     const std::vector<v1::GroupStatus>& attached_groups);
 
 // Returns the models that are unsaved and the requests that are pending now.
 v1::DrainResponse DescribeLeftover(Runtime& runtime);

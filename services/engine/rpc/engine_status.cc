@@ -15,50 +15,10 @@ const char* StateName(const ModelRow& row) {
   return row.state == ModelState::kCreating ? "creating" : "ready";
 }
 
-const char* RoleName(GroupRole role) {
-  if (role == GroupRole::kTrain) return "train";
-  return role == GroupRole::kSample ? "sample" : "both";
-}
-
-v1::MemoryUse ToProto(const MemoryUse& use) {
-  v1::MemoryUse proto;
-  proto.set_used_bytes(use.used);
-  proto.set_limit_bytes(use.limit);
-  for (const MemoryShare& share : use.shares) {
-    v1::MemoryShare* const one = proto.add_shares();
-    one->set_owner(share.owner);
-    one->set_used_bytes(share.used);
-    one->set_limit_bytes(share.limit);
-  }
-  return proto;
-}
-
-void FillWorker(const WorkerStatus& worker, v1::GroupStatus& proto) {
-  proto.set_state(worker.ready ? "ready" : "loading");
-  proto.set_base_model(worker.base_model);
-  proto.set_progress(worker.progress);
-  proto.set_device(worker.device);
-  proto.set_role(RoleName(worker.role));
-  proto.set_train_passes(worker.train_passes);
-  proto.set_train_tokens(worker.train_tokens);
-  proto.set_prefill_passes(worker.prefill_passes);
-  proto.set_decode_passes(worker.decode_passes);
-  proto.set_generated_tokens(worker.generated_tokens);
-  proto.set_dp(worker.mesh.dp);
-  proto.set_fsdp(worker.mesh.fsdp);
-  proto.set_tp(worker.mesh.tp);
-  for (const RankStatus& rank : worker.ranks) {
-    v1::RankStatus* const one = proto.add_ranks();
-    one->set_rank(rank.rank);
-    one->set_device(rank.device);
-    one->set_pid(rank.pid);
-    if (!rank.memory.shares.empty()) *one->mutable_memory() = ToProto(rank.memory);
-  }
-}
-
 }  // namespace
 
-v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, WorkerSender& workers) {
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
+                                     const std::vector<v1::GroupStatus>& attached_groups) {
   v1::GetStatusResponse response;
   response.set_term(runtime.term());
   response.set_version(std::string(kVersion));
@@ -74,7 +34,9 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys, Work
     group.set_base_model(row.base_model);
     group.set_epoch(row.epoch);
   }
-  for (const WorkerStatus& worker : workers.Statuses()) FillWorker(worker, groups[worker.group]);
+  for (const v1::GroupStatus& attached : attached_groups) {
+    groups[attached.group()].MergeFrom(attached);
+  }
 
   for (const auto& [name, trouble] : runtime.Troubles()) {
     v1::GroupStatus& group = groups[name];

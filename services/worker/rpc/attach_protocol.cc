@@ -326,15 +326,11 @@ void AttachProtocol::StateChanged() {
 
 void AttachProtocol::QueueHeartbeat() {
   const ExecutorState state = executor_.State();
-  const ExecutorCounters& counters = state.counters;
   lathe::v1::WorkerHeartbeat* heartbeat = Queue().mutable_heartbeat();
-  heartbeat->set_train_passes(counters.train_passes);
-  heartbeat->set_train_tokens(counters.train_tokens);
-  heartbeat->set_prefill_passes(counters.prefill_passes);
-  heartbeat->set_decode_passes(counters.decode_passes);
-  heartbeat->set_generated_tokens(counters.generated_tokens);
   heartbeat->set_progress(state.progress);
   heartbeat->set_is_busy(state.is_busy);
+  heartbeat->mutable_counters()->set_train_passes(state.counters.train_passes);
+  heartbeat->mutable_counters()->set_generated_tokens(state.counters.generated_tokens);
   if (!state.memory.shares.empty()) *heartbeat->mutable_memory() = ToProto(state.memory);
 }
 

@@ -7,10 +7,10 @@ namespace {
 
 TEST_CASE("a small message is sent whole", "[rpc]") {
   lathe::v1::WorkerMessage message;
-  message.mutable_heartbeat()->set_train_passes(3);
+  message.mutable_heartbeat()->set_progress(3);
   const auto parts = SplitMessage(message);
   REQUIRE(parts.size() == 1);
-  CHECK(parts[0].heartbeat().train_passes() == 3);
+  CHECK(parts[0].heartbeat().progress() == 3);
 }
 
 TEST_CASE("the pieces of a large message are its serialized form", "[rpc]") {

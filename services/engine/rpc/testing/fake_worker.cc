@@ -241,10 +241,10 @@ void FakeWorker::Report(const lathe::v1::SampleProgress& progress) {
   Write(message);
 }
 
-void FakeWorker::Beat(const lathe::v1::MemoryUse& memory) {
+void FakeWorker::Beat(const lathe::v1::WorkerHeartbeat& heartbeat) {
   absl::MutexLock lock(&mu_);
   lathe::v1::WorkerMessage message;
-  *message.mutable_heartbeat()->mutable_memory() = memory;
+  *message.mutable_heartbeat() = heartbeat;
   Write(message);
 }
 

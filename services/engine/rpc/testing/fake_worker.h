@@ -50,8 +50,8 @@ class FakeWorker {
   // Sends tokens of a streamed sample, as a decode pass would.
   void Report(const lathe::v1::SampleProgress& progress);
 
-  // Sends a heartbeat with `memory`.
-  void Beat(const lathe::v1::MemoryUse& memory);
+  // Sends a heartbeat.
+  void Beat(const lathe::v1::WorkerHeartbeat& heartbeat);
 
   // Returns copies of the received messages.
   std::vector<lathe::v1::EngineMessage> received();

@@ -104,14 +104,16 @@ TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") 
   FakeWorker leader(f.OptionsOf(0));
   FakeWorker peer(f.OptionsOf(1));
   f.WaitForRanks(2);
-  v1::MemoryUse memory;
+  v1::WorkerHeartbeat heartbeat;
+  heartbeat.mutable_counters()->set_generated_tokens(9);
+  v1::MemoryUse& memory = *heartbeat.mutable_memory();
   memory.set_used_bytes(70);
   memory.set_limit_bytes(100);
   v1::MemoryShare& base = *memory.add_shares();
   base.set_owner("base");
   base.set_used_bytes(70);
   base.set_limit_bytes(80);
-  peer.Beat(memory);
+  peer.Beat(heartbeat);
   v1::GroupStatus group = f.Group();
   while (!group.ranks(1).has_memory()) {
     std::this_thread::yield();
@@ -119,6 +121,26 @@ TEST_CASE("Ranks over gRPC: the status has each rank's memory", "[dispatcher]") 
   }
   CHECK(group.ranks(1).memory().SerializeAsString() == memory.SerializeAsString());
   CHECK(!group.ranks(0).has_memory());  // no heartbeat yet
+  CHECK(group.counters().generated_tokens() == 0);
+}
+
+TEST_CASE("Ranks over gRPC: the status has the counters of rank 0's last heartbeat",
+          "[dispatcher]") {
+  StreamsFixture f;
+  FakeWorker leader(f.OptionsOf(0));
+  FakeWorker peer(f.OptionsOf(1));
+  f.WaitForRanks(2);
+  CHECK(f.Group().has_counters());  // zeros before the first heartbeat
+  v1::WorkerHeartbeat heartbeat;
+  heartbeat.mutable_counters()->set_train_passes(3);
+  heartbeat.mutable_counters()->set_generated_tokens(70);
+  leader.Beat(heartbeat);
+  v1::GroupStatus group = f.Group();
+  while (group.counters().train_passes() == 0) {
+    std::this_thread::yield();
+    group = f.Group();
+  }
+  CHECK(group.counters().SerializeAsString() == heartbeat.counters().SerializeAsString());
 }
 
 TEST_CASE("Ranks over gRPC: a stream is that of one process", "[dispatcher]") {

@@ -46,7 +46,9 @@ void TestEngine::Start() {
   p.traces =
       std::make_unique<TracesService>(*p.runtime, *p.keys, *p.store->Secret("archive_signing_key"));
   p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives, *p.audit);
-  p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, *p.dispatcher);
+  p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, [dispatcher = p.dispatcher.get()] {
+    return dispatcher->DescribeGroups();
+  });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
       Servers::Start({.run_dir = dir_.path().string()},
