@@ -1,6 +1,7 @@
 #include "services/worker/kernels/cpu/row_kernels.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "services/worker/kernels/cpu/vectors.h"
 
@@ -16,54 +17,24 @@ LATHE_INLINE float Sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-// kHalf: half the head size as a compile-time constant; 0: any head size.
-template <int kHalf>
-LATHE_INLINE void NormRope(const NormRopeTask& task, int64_t begin, int64_t end) {
-  const int64_t half = kHalf > 0 ? kHalf : task.head_dim / 2;
-  const float* weight = task.weight;
-  for (int64_t row = begin; row < end; ++row) {
-    const float* cos = task.cos + task.positions[row] * half;
-    const float* sin = task.sin + task.positions[row] * half;
-    for (int64_t head = 0; head < task.num_heads; ++head) {
-      const float* x = task.x + row * task.x_stride + head * 2 * half;
-      float* y = task.y + (row * task.num_heads + head) * 2 * half;
-      const float scale = InverseRms(x, 2 * half, task.eps);
-#pragma omp simd
-      for (int64_t i = 0; i < half; ++i) {
-        const float first = x[i] * scale * weight[i];
-        const float second = x[half + i] * scale * weight[half + i];
-        y[i] = first * cos[i] - second * sin[i];
-        y[half + i] = second * cos[i] + first * sin[i];
-      }
+// Calls run(half, row, head, cos, sin) for each head of the rows. `half` is half the head size, a
+// compile-time constant for common sizes; cos and sin are those of the row's position.
+template <typename Task, typename F>
+LATHE_INLINE void ForHeads(const Task& task, int64_t begin, int64_t end, const F& run) {
+  const auto loop = [&](auto half) LATHE_INLINE_LAMBDA {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* cos = task.cos + task.positions[row] * half;
+      const float* sin = task.sin + task.positions[row] * half;
+      for (int64_t head = 0; head < task.num_heads; ++head) run(half, row, head, cos, sin);
     }
-  }
-}
-
-// Backward step of NormRope. kHalf: half the head size as a compile-time constant; 0: any.
-template <int kHalf>
-LATHE_INLINE void NormRopeBackward(const NormRopeBackwardTask& task, int64_t begin, int64_t end) {
-  const int64_t half = kHalf > 0 ? kHalf : task.head_dim / 2;
-  const float* weight = task.weight;
-  for (int64_t row = begin; row < end; ++row) {
-    const float* cos = task.cos + task.positions[row] * half;
-    const float* sin = task.sin + task.positions[row] * half;
-    for (int64_t head = 0; head < task.num_heads; ++head) {
-      const float* x = task.x + row * task.x_stride + head * 2 * half;
-      float* g = task.dy + (row * task.num_heads + head) * 2 * half;
-      float* dx = task.dx + row * task.dx_stride + head * 2 * half;
-      // dL/d(x / rms): rotation by the opposite angle, then the weight.
-#pragma omp simd
-      for (int64_t i = 0; i < half; ++i) {
-        const float first = g[i] * cos[i] + g[half + i] * sin[i];
-        const float second = g[half + i] * cos[i] - g[i] * sin[i];
-        g[i] = first * weight[i];
-        g[half + i] = second * weight[half + i];
-      }
-      const float scale = InverseRms(x, 2 * half, task.eps);
-      const float along_x = Dot(g, x, 2 * half) / static_cast<float>(2 * half) * scale * scale;
-#pragma omp simd
-      for (int64_t i = 0; i < 2 * half; ++i) dx[i] = (g[i] - x[i] * along_x) * scale;
-    }
+  };
+  switch (task.head_dim) {
+    case 16:
+      return loop(std::integral_constant<int64_t, 8>());
+    case 128:
+      return loop(std::integral_constant<int64_t, 64>());
+    default:
+      return loop(task.head_dim / 2);
   }
 }
 
@@ -84,14 +55,21 @@ void RmsNormRows(const RmsNormTask& task, int64_t begin, int64_t end) {
 
 LATHE_SIMD_CLONES
 void NormRopeRows(const NormRopeTask& task, int64_t begin, int64_t end) {
-  switch (task.head_dim) {
-    case 16:
-      return NormRope<8>(task, begin, end);
-    case 128:
-      return NormRope<64>(task, begin, end);
-    default:
-      return NormRope<0>(task, begin, end);
-  }
+  const float* weight = task.weight;
+  const auto run = [&task, weight](int64_t half, int64_t row, int64_t head, const float* cos,
+                                   const float* sin) LATHE_INLINE_LAMBDA {
+    const float* x = task.x + row * task.x_stride + head * 2 * half;
+    float* y = task.y + (row * task.num_heads + head) * 2 * half;
+    const float scale = InverseRms(x, 2 * half, task.eps);
+#pragma omp simd
+    for (int64_t i = 0; i < half; ++i) {
+      const float first = x[i] * scale * weight[i];
+      const float second = x[half + i] * scale * weight[half + i];
+      y[i] = first * cos[i] - second * sin[i];
+      y[half + i] = second * cos[i] + first * sin[i];
+    }
+  };
+  ForHeads(task, begin, end, run);
 }
 
 LATHE_SIMD_CLONES
@@ -135,14 +113,26 @@ void RmsNormBackwardRows(const RmsNormBackwardTask& task, int64_t begin, int64_t
 
 LATHE_SIMD_CLONES
 void NormRopeBackwardRows(const NormRopeBackwardTask& task, int64_t begin, int64_t end) {
-  switch (task.head_dim) {
-    case 16:
-      return NormRopeBackward<8>(task, begin, end);
-    case 128:
-      return NormRopeBackward<64>(task, begin, end);
-    default:
-      return NormRopeBackward<0>(task, begin, end);
-  }
+  const float* weight = task.weight;
+  const auto run = [&task, weight](int64_t half, int64_t row, int64_t head, const float* cos,
+                                   const float* sin) LATHE_INLINE_LAMBDA {
+    const float* x = task.x + row * task.x_stride + head * 2 * half;
+    float* g = task.dy + (row * task.num_heads + head) * 2 * half;
+    float* dx = task.dx + row * task.dx_stride + head * 2 * half;
+    // dL/d(x / rms): rotation by the opposite angle, then the weight.
+#pragma omp simd
+    for (int64_t i = 0; i < half; ++i) {
+      const float first = g[i] * cos[i] + g[half + i] * sin[i];
+      const float second = g[half + i] * cos[i] - g[i] * sin[i];
+      g[i] = first * weight[i];
+      g[half + i] = second * weight[half + i];
+    }
+    const float scale = InverseRms(x, 2 * half, task.eps);
+    const float along_x = Dot(g, x, 2 * half) / static_cast<float>(2 * half) * scale * scale;
+#pragma omp simd
+    for (int64_t i = 0; i < 2 * half; ++i) dx[i] = (g[i] - x[i] * along_x) * scale;
+  };
+  ForHeads(task, begin, end, run);
 }
 
 LATHE_SIMD_CLONES
