@@ -15,13 +15,17 @@ namespace lathe::worker {
 inline constexpr int64_t kLanes = 16;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 
-LATHE_INLINE Floats Load(const float* x) {
-  Floats v;
+template <typename Vector = Floats, typename Number>
+LATHE_INLINE Vector Load(const Number* x) {
+  Vector v;
   std::memcpy(&v, x, sizeof(v));
   return v;
 }
 
-LATHE_INLINE void Store(float* x, const Floats& v) { std::memcpy(x, &v, sizeof(v)); }
+template <typename Vector, typename Number>
+LATHE_INLINE void Store(Number* x, const Vector& v) {
+  std::memcpy(x, &v, sizeof(v));
+}
 
 // Copies `size` <= 16 numbers in at most four pieces.
 LATHE_INLINE void CopyPart(const float* from, float* to, int64_t size) {

@@ -1,11 +1,7 @@
-// The softmax of query rows over blocks of keys (arXiv:2205.14135), shared by the attention
-// kernels. Hot file, free of torch.
+// The softmax of query rows over blocks of keys (arXiv:2205.14135). Hot file, free of torch.
 #pragma once
 
-#include <limits>
-
-#include "services/worker/kernels/cpu/attention/attention_kernel.h"
-#include "services/worker/kernels/cpu/attention/attention_tile.h"
+#include "services/worker/kernels/cpu/attention/attention_vectors.h"
 
 namespace lathe::worker::attention {
 
@@ -56,7 +52,7 @@ LATHE_INLINE void UpdateRow(const RunningRows& rows, int64_t row, int64_t limit,
 LATHE_INLINE void FinishRow(const AttentionQueries& queries, const RunningRows& rows, int64_t row) {
   const int64_t position = row / queries.group;
   const int64_t head = row % queries.group;
-  const float sum = SumOfLanes(Load(rows.sums + row * kLanes))[0];
+  const float sum = SumOfLanes(Load(rows.sums + row * kLanes));
   const float factor = 1.0f / sum;
   const float* weighed = rows.out + row * rows.padded_dim;
   float* out = queries.out.at(position, head);
