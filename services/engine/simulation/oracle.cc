@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "services/engine/core/plan.h"
 #include "services/engine/ledger/gradient_window.h"
-#include "services/engine/simulation/value_hash.h"
+#include "services/engine/testing/mix.h"
 
 namespace lathe::engine::simulation {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "services/engine/simulation/counting_adapter.h"
 #include "services/engine/simulation/world.h"
+#include "services/engine/testing/counting_adapter.h"
 
 namespace lathe::engine::simulation {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/simulation/sim_worker.h"
-#include "services/engine/simulation/value_hash.h"
+#include "services/engine/testing/mix.h"
 
 namespace lathe::engine::simulation {
 namespace {

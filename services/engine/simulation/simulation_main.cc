@@ -13,7 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "services/engine/simulation/simulation.h"
-#include "services/engine/simulation/value_hash.h"
+#include "services/engine/testing/mix.h"
 
 namespace lathe::engine::simulation {
 namespace {

@@ -5,9 +5,7 @@
 #include <bit>
 #include <boost/pfr/core.hpp>
 #include <cstdint>
-#include <cstring>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <variant>
 
@@ -15,27 +13,9 @@
 #include "services/engine/simulation/container_traits.h"
 #include "services/engine/simulation/type_name.h"
 #include "services/engine/store/rows.h"
+#include "services/engine/testing/mix.h"
 
 namespace lathe::engine::simulation {
-
-// Mixes 64 bits into a hash; the same in every process. Not cryptographic.
-inline uint64_t Mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9fb21c651e98df25;
-  return hash ^ (hash >> 32);
-}
-
-inline uint64_t MixBytes(uint64_t hash, std::string_view bytes) {
-  hash = Mix(hash, bytes.size());
-  while (bytes.size() >= sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof(word));
-    hash = Mix(hash, word);
-    bytes.remove_prefix(sizeof(word));
-  }
-  uint64_t word = 0;
-  std::memcpy(&word, bytes.data(), bytes.size());
-  return Mix(hash, word);
-}
 
 // The sum over all fields, those of nested structs too. A field that is zero, false, empty or unset
 // adds nothing. Elements of a list count in their order, alternatives of a variant by their name.

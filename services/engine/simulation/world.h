@@ -12,11 +12,11 @@
 
 #include "services/engine/simulation/random.h"
 #include "services/engine/simulation/seeded_bugs.h"
-#include "services/engine/simulation/sim_disk.h"
 #include "services/engine/simulation/sim_store.h"
 #include "services/engine/simulation/swarm.h"
 #include "services/engine/simulation/timeline.h"
 #include "services/engine/simulation/trace.h"
+#include "services/engine/testing/worker_disk.h"
 
 namespace lathe::engine::simulation {
 
@@ -52,7 +52,7 @@ struct World {
   Swarm swarm;
   const SeededBug bug;
   Trace trace;
-  SimDisk disk;
+  WorkerDisk disk;
   SimStore store;
   bool is_healed = false;
   int64_t last_process = 0;  // number of the newest engine or worker

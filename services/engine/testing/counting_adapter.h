@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lathe::engine::simulation {
+namespace lathe::engine {
 
 using Window = std::map<int64_t, uint64_t>;  // seq -> content of its gradient
 
@@ -50,4 +50,4 @@ struct CountingAdapter {
 uint64_t HashOf(const Weights& weights);
 std::string Describe(const Weights& weights);
 
-}  // namespace lathe::engine::simulation
+}  // namespace lathe::engine

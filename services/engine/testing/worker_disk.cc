@@ -1,8 +1,8 @@
-#include "services/engine/simulation/sim_disk.h"
+#include "services/engine/testing/worker_disk.h"
 
 #include <utility>
 
-namespace lathe::engine::simulation {
+namespace lathe::engine {
 namespace {
 
 const CheckpointFiles* FindIn(const std::map<std::string, CheckpointFiles>& dirs,
@@ -18,7 +18,7 @@ bool AreEqual(const CheckpointFiles& a, const CheckpointFiles& b) {
 
 }  // namespace
 
-bool SimDisk::Write(const std::string& dir, CheckpointFiles files, bool is_named) {
+bool WorkerDisk::Write(const std::string& dir, CheckpointFiles files, bool is_named) {
   const CheckpointFiles* const before = FindEver(dir);
   const bool fits = before == nullptr || (!is_named && AreEqual(*before, files));
   ever_[dir] = files;
@@ -26,16 +26,16 @@ bool SimDisk::Write(const std::string& dir, CheckpointFiles files, bool is_named
   return fits;
 }
 
-const CheckpointFiles* SimDisk::Find(const std::string& dir) const { return FindIn(dirs_, dir); }
+const CheckpointFiles* WorkerDisk::Find(const std::string& dir) const { return FindIn(dirs_, dir); }
 
-const CheckpointFiles* SimDisk::FindEver(const std::string& dir) const {
+const CheckpointFiles* WorkerDisk::FindEver(const std::string& dir) const {
   return FindIn(ever_, dir);
 }
 
-std::vector<std::string> SimDisk::List() const {
+std::vector<std::string> WorkerDisk::List() const {
   std::vector<std::string> names;
   for (const auto& [name, files] : dirs_) names.push_back(name);
   return names;
 }
 
-}  // namespace lathe::engine::simulation
+}  // namespace lathe::engine

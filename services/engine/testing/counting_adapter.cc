@@ -1,12 +1,12 @@
-#include "services/engine/simulation/counting_adapter.h"
+#include "services/engine/testing/counting_adapter.h"
 
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "services/engine/simulation/trace.h"
+#include "services/engine/testing/mix.h"
 
-namespace lathe::engine::simulation {
+namespace lathe::engine {
 
 std::vector<int64_t> SeqsOf(const Window& window) {
   std::vector<int64_t> seqs;
@@ -54,4 +54,4 @@ std::string Describe(const Weights& weights) {
   return weights == nullptr ? "none" : weights->Describe();
 }
 
-}  // namespace lathe::engine::simulation
+}  // namespace lathe::engine

@@ -1,13 +1,13 @@
-// Directories of checkpoints, snapshots and versions. All processes of a run share them.
+// Directories of checkpoints, snapshots and versions. All processes of a test share them.
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "services/engine/simulation/counting_adapter.h"
+#include "services/engine/testing/counting_adapter.h"
 
-namespace lathe::engine::simulation {
+namespace lathe::engine {
 
 struct CheckpointFiles {
   Weights weights;
@@ -17,7 +17,7 @@ struct CheckpointFiles {
 };
 
 // A directory appears completely: a writer that dies before the rename leaves nothing.
-class SimDisk {
+class WorkerDisk {
  public:
   // Returns false if the write replaces files that a row names, or other files by different ones.
   bool Write(const std::string& dir, CheckpointFiles files, bool is_named);
@@ -33,4 +33,4 @@ class SimDisk {
   std::map<std::string, CheckpointFiles> ever_;
 };
 
-}  // namespace lathe::engine::simulation
+}  // namespace lathe::engine
