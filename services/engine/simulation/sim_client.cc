@@ -139,7 +139,7 @@ OperationArgs SimClient::ArgsOf(OperationKind kind, const Program&) {
 }
 
 void SimClient::AddBody(ClientOp& op, bool forward_only) {
-  SimBody body;
+  RequestBody body;
   body.model_id = op.submit.owner_id;
   body.seq_id = op.submit.seq_id;
   body.forward_only = forward_only;
@@ -147,7 +147,7 @@ void SimClient::AddBody(ClientOp& op, bool forward_only) {
   body.fails = Chance(world_.swarm.wrong);
   // Some kill a worker only sometimes, for example the one that replays them.
   if (Chance(world_.swarm.poison)) body.kills = Chance(700) ? 1000 : 300;
-  op.body = std::make_shared<const SimBody>(std::move(body));
+  op.body = std::make_shared<const RequestBody>(std::move(body));
   op.submit.payload.tokens = world_.random.Between(1, 30);
   op.submit.payload.bytes = 4 * op.submit.payload.tokens;
   if (!Chance(world_.swarm.invalid)) return;
@@ -319,10 +319,10 @@ void SimClient::TouchModels() {
     ClientOp& op = NewOp(NewSubmit(program.model_id, OpClass::kTrain, program.next_seq++,
                                    OperationKind::kForward, TrainArgs{}));
     AddBody(op, /*forward_only=*/true);
-    SimBody harmless = *op.body;
+    RequestBody harmless = *op.body;
     harmless.fails = false;
     harmless.kills = 0;
-    op.body = std::make_shared<const SimBody>(std::move(harmless));
+    op.body = std::make_shared<const RequestBody>(std::move(harmless));
     op.submit.invalid.reset();
     program.ops.push_back(&op);
     Send(op);

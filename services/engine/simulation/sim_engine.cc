@@ -289,13 +289,13 @@ void SimEngine::Execute(SendToWorker& action) {
     std::erase_if(batch->items, [&](const SendTrainBatch::Item& item) {
       SharedBody body = BodyFor(message.send, item.request_id, item.body_id);
       if (body == nullptr) return true;
-      message.bodies[item.request_id] = std::move(body);
+      message.bodies[item.body_id] = std::move(body);
       return false;
     });
   } else if (const auto* const sample = std::get_if<SendSample>(&message.send.command)) {
     SharedBody body = BodyFor(message.send, sample->request_id, sample->body_id);
     if (body == nullptr) return;
-    message.bodies[sample->request_id] = std::move(body);
+    message.bodies[sample->body_id] = std::move(body);
   }
   const std::shared_ptr<Link> link = it->second;
   // The worker's parent is asked to kill it too.

@@ -13,6 +13,7 @@
 #include "services/engine/core/actions.h"
 #include "services/engine/simulation/sim_result.h"
 #include "services/engine/store/rows.h"
+#include "services/engine/testing/counting_worker.h"
 
 namespace lathe::engine::simulation {
 

@@ -6,18 +6,31 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/recovery.h"
 
 namespace lathe::engine::simulation {
+namespace {
+
+SimResult ResultOf(const WorkerDone& done, uint64_t weights) {
+  SimResult result{.weights = weights};
+  if (done.error) {
+    result.failed = true;
+    result.code = done.error->code;
+    result.message = done.error->message;
+  }
+  return result;
+}
+
+}  // namespace
 
 SimWorker::SimWorker(World& world, std::string group, GroupRole role, int64_t rank,
                      std::function<SimEngine*()> find_engine,
                      std::function<void(LossCause cause)> on_death)
     : world_(world),
-      group_(std::move(group)),
       role_(role),
       rank_(rank),
       pid_(++world.last_process),
-      process_id_(absl::StrFormat("worker%d", pid_)),
+      counting_(std::move(group), absl::StrFormat("worker%d", pid_), "base", world.disk),
       find_engine_(std::move(find_engine)),
       on_death_(std::move(on_death)) {
   Dial();
@@ -33,16 +46,7 @@ void SimWorker::BecomeReady() {
   const int64_t wait = HeldUpUntil() - world_.time.now();
   if (wait > 0) return world_.time.After(wait, [this] { BecomeReady(); });
   is_ready_ = true;
-  Report({.event = WorkerReady{group_, Ready()}, .result = {}});
-}
-
-ReadyModel SimWorker::Ready() const {
-  ReadyModel ready;
-  ready.row.name = "base";
-  ready.row.max_context_length = 100;
-  ready.row.vocab_size = 1000;
-  ready.kv_cache_tokens = 1000;
-  return ready;
+  ReportEvent(WorkerReady{group(), counting_.Ready()});
 }
 
 // ---- connection
@@ -62,9 +66,9 @@ void SimWorker::Connect(SimEngine* engine) {
   link_ = std::make_shared<Link>();
   link_->engine = engine;
   link_->worker = this;
-  link_->group = group_;
+  link_->group = group();
   link_->rank = rank_;
-  if (rank_ == 0) world_.sources[group_] = this;
+  if (rank_ == 0) world_.sources[group()] = this;
   world_.time.After(ArrivalAfter(world_, link_->last_to_engine), [link = link_, hello = Hello()] {
     link->engine->OnHello(link, hello);
     // The end of a stream must not overtake its start.
@@ -78,26 +82,14 @@ void SimWorker::Connect(SimEngine* engine) {
 }
 
 WorkerAttached SimWorker::Hello() const {
-  WorkerAttached hello;
-  hello.group = group_;
-  hello.process_id = process_id_;
-  hello.base_model = "base";
-  hello.epoch = epoch_;
-  hello.term = term_;
-  for (const auto& [id, model] : models_) {
-    hello.models.push_back({id, model.applied_seq, SeqsOf(model.window)});
-  }
-  for (const auto& [id, version] : versions_) {
-    hello.versions.push_back({id, version.seq_id, !version.is_loaded});
-  }
-  hello.running_request_ids = {running_.begin(), running_.end()};
-  if (is_ready_) hello.ready = Ready();
+  WorkerAttached hello = counting_.Hello();
+  if (is_ready_) hello.ready = counting_.Ready();
   hello.pid = pid_;
   hello.is_supervised = world_.swarm.is_supervised;
   hello.rank = rank_;
   hello.mesh.tp = world_.swarm.num_ranks;
   hello.session = session_;
-  hello.address = process_id_;
+  hello.address = hello.process_id;
   hello.role = role_;
   hello.serves_versions = role_ == GroupRole::kTrain && world_.swarm.serves_versions;
   return hello;
@@ -118,12 +110,6 @@ void SimWorker::OnClosed(const std::shared_ptr<Link>& link) {
   if (link == link_) Reconnect();
 }
 
-bool SimWorker::AcceptTerm(int64_t term) {
-  if (term >= term_ || world_.bug == SeededBug::kNoTermCheck) return true;
-  Reconnect();
-  return false;
-}
-
 void SimWorker::Report(WorkerReport report) {
   if (link_ == nullptr) return;
   world_.time.After(ArrivalAfter(world_, link_->last_to_engine),
@@ -132,18 +118,38 @@ void SimWorker::Report(WorkerReport report) {
                     });
 }
 
-void SimWorker::ReportDone(const WorkerReport& done) {
-  if (!is_attached_) return;
-  WorkerReport report = done;
-  std::get<WorkerDone>(report.event).epoch = epoch_;
-  Report(std::move(report));
+void SimWorker::SendReports() {
+  for (CountingWorker::Report& report : counting_.TakeReports()) {
+    if (const auto* const done = std::get_if<WorkerDone>(&report.event)) {
+      if (report.write) Write(*report.write);
+      if (is_attached_) Report({.event = report.event, .result = ResultOf(*done, report.weights)});
+    } else if (report.write) {
+      WriteLater(std::move(report));
+    } else {
+      ReportEvent(std::move(report.event));
+    }
+  }
+}
+
+void SimWorker::Write(const CountingWorker::Write& write) {
+  if (world_.disk.Write(write.dir, write.files, world_.store.IsNamed(write.dir))) return;
+  throw Violation("I4", write.dir + " is written again");
+}
+
+void SimWorker::WriteLater(CountingWorker::Report report) {
+  world_.time.After(world_.Delay(world_.swarm.max_snapshot),
+                    [this, report = std::move(report), began = counting_.generation()] {
+                      if (is_dead_) return;
+                      Write(*report.write);
+                      if (began == counting_.generation()) ReportEvent(report.event);
+                    });
 }
 
 void SimWorker::Die(LossCause cause, bool says_why) {
   if (is_dead_) return;
   is_dead_ = true;
   world_.lost_worker = true;
-  world_.trace.Log(world_.time.now(), [&] { return process_id_ + " is dead"; });
+  world_.trace.Log(world_.time.now(), [&] { return counting_.process_id() + " is dead"; });
   on_death_(cause);
   NotifyPeers();
   if (link_ == nullptr) return;
@@ -168,99 +174,38 @@ void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message
                              });
   }
   const WorkerCommand& command = message.send.command;
-  if (const auto* const form = std::get_if<FormGroup>(&command)) {
-    if (AcceptTerm(form->term)) Handle(*form, message);
-  } else if (const auto* const adopt = std::get_if<AdoptGroup>(&command)) {
-    if (AcceptTerm(adopt->term)) Handle(*adopt, message);
-  } else if (const auto* const die = std::get_if<SendDie>(&command)) {
-    Handle(*die, message);
-  } else if (is_attached_ && message.send.epoch == epoch_) {
-    HandleMessage(message);
-    StartReady();
+  const auto* const form = std::get_if<FormGroup>(&command);
+  if (std::holds_alternative<SendDie>(command)) return Die(LossCause::kEnded);
+  if (form == nullptr && !std::holds_alternative<AdoptGroup>(command)) {
+    if (!is_attached_ || !counting_.IsOfEpoch(message.send)) return;
+    Obey(message);
+    return StartReady();
   }
-}
-
-void SimWorker::HandleMessage(EngineMessage& message) {
-  // A copy, as a handler may move from the message.
-  const WorkerCommand command = message.send.command;
-  std::visit([&](const auto& one) { Handle(one, message); }, command);
-}
-
-void SimWorker::Handle(const FormGroup& command, EngineMessage& message) {
-  if (command.rendezvous) JoinRendezvous(*command.rendezvous);
-  epoch_ = message.send.epoch;
-  term_ = command.term;
-  is_attached_ = true;
-  ++generation_;
-  models_.clear();
-  versions_.clear();
-  lanes_.clear();
-  running_.clear();
-  done_.clear();
-  waiting_samples_.clear();
-}
-
-void SimWorker::Handle(const AdoptGroup& command, EngineMessage& message) {
-  epoch_ = message.send.epoch;
-  term_ = command.term;
-  is_attached_ = true;
-  for (const auto& [id, done] : done_) ReportDone(done);
-}
-
-bool SimWorker::Begin(const std::string& request_id) {
-  const auto done = done_.find(request_id);
-  if (done != done_.end()) ReportDone(done->second);
-  return done == done_.end() && running_.insert(request_id).second;
-}
-
-void SimWorker::Handle(const SendTrainBatch& command, EngineMessage& message) {
-  for (const SendTrainBatch::Item& item : command.items) {
-    if (!Begin(item.request_id)) continue;
-    const SharedBody& body = message.bodies.at(item.request_id);
-    lanes_[body->model_id].waiting.push_back(
-        {item.request_id, body->model_id, true, SendTrainBatch{{item}}, body});
+  if (counting_.IsOutdated(command) && world_.bug != SeededBug::kNoTermCheck) return Reconnect();
+  if (form != nullptr) {
+    if (form->rendezvous) JoinRendezvous(*form->rendezvous);
+    lanes_.clear();
+    waiting_samples_.clear();
   }
+  is_attached_ = true;
+  Obey(message);
 }
 
-void SimWorker::Handle(const SendSample& command, EngineMessage& message) {
-  if (!Begin(command.request_id)) return;
-  waiting_samples_.push_back(
-      {command.request_id, "", false, command, message.bodies.at(command.request_id)});
-}
-
-void SimWorker::Handle(const SendCancel& command, EngineMessage&) {
-  if (running_.erase(command.request_id) == 0) return;
+void SimWorker::Obey(const EngineMessage& message) {
+  for (Work& work : counting_.Receive(message.send, message.bodies)) Enqueue(std::move(work));
   std::erase_if(waiting_samples_,
-                [&](const Work& work) { return work.request_id == command.request_id; });
-  WorkerReport report;
-  WorkerDone done;
-  done.group = group_;
-  done.request_id = command.request_id;
-  done.error = ErrorInfo{absl::StatusCode::kCancelled, "cancelled", "", "sample was cancelled"};
-  report.event = done;
-  report.result = {.failed = true, .code = "cancelled", .message = "sample was cancelled"};
-  ReportDone(done_[command.request_id] = report);
+                [&](const Work& sample) { return !counting_.IsRunning(sample.request_id); });
+  SendReports();
 }
 
-void SimWorker::Handle(const SendAck& command, EngineMessage&) {
-  for (const std::string& id : command.request_ids) done_.erase(id);
-}
-
-void SimWorker::Handle(const SendDie&, EngineMessage&) { Die(LossCause::kEnded); }
-
-void SimWorker::Handle(const SendClearGradient& command, EngineMessage&) {
-  lanes_[command.model_id].waiting.push_back({"", command.model_id, false, command, nullptr});
-}
-
-void SimWorker::Handle(const SendSnapshot& command, EngineMessage&) {
-  lanes_[command.model_id].waiting.push_back({"", command.model_id, false, command, nullptr});
-}
-
-template <typename Command>
-void SimWorker::Handle(const Command& command, EngineMessage&) {
-  if (!command.request_id.empty() && !Begin(command.request_id)) return;
-  const std::string model_id = ModelIdOf(command);
-  lanes_[model_id].waiting.push_back({command.request_id, model_id, false, command, nullptr});
+void SimWorker::Enqueue(Work work) {
+  if (const auto* const load = work.As<SendLoadVersion>()) {
+    StartLoad(*load);
+  } else if (work.As<SendSample>() != nullptr) {
+    waiting_samples_.push_back(std::move(work));
+  } else {
+    lanes_[work.model_id].waiting.push_back(std::move(work));
+  }
 }
 
 // ---- execution
@@ -268,8 +213,8 @@ void SimWorker::Handle(const Command& command, EngineMessage&) {
 void SimWorker::StartReady() {
   std::vector<Work> samples;
   for (auto it = waiting_samples_.begin(); it != waiting_samples_.end();) {
-    const auto version = versions_.find(std::get<SendSample>(it->command).version_id);
-    const bool waits = version != versions_.end() && !version->second.is_loaded;
+    const auto version = counting_.versions().find(it->As<SendSample>()->version_id);
+    const bool waits = version != counting_.versions().end() && !version->second.is_loaded;
     if (waits) {
       ++it;
       continue;
@@ -287,7 +232,7 @@ void SimWorker::StartReady() {
 // Train requests between two barriers run side by side and end in any order.
 void SimWorker::StartLane(Lane& lane) {
   while (!lane.waiting.empty() && !lane.barrier_runs && !is_dead_) {
-    const bool is_barrier = !lane.waiting.front().is_train;
+    const bool is_barrier = lane.waiting.front().As<SendTrainBatch>() == nullptr;
     if (is_barrier && lane.num_running > 0) return;
     Work work = std::move(lane.waiting.front());
     lane.waiting.pop_front();
@@ -299,7 +244,7 @@ void SimWorker::StartLane(Lane& lane) {
 
 void SimWorker::Start(Work work) {
   if (!work.request_id.empty()) {
-    Report({.event = WorkerStarted{group_, epoch_, {work.request_id}}, .result = {}});
+    ReportEvent(WorkerStarted{group(), counting_.epoch(), {work.request_id}});
   }
   const bool kills =
       work.body != nullptr && work.body->kills > 0 && world_.random.Chance(work.body->kills);
@@ -308,26 +253,25 @@ void SimWorker::Start(Work work) {
     return AnyPeer().Die(LossCause::kCrashed);
   }
   world_.time.After(world_.Delay(world_.swarm.max_work),
-                    [this, work = std::move(work), began = generation_] {
-                      if (!is_dead_ && began == generation_) Finish(work);
+                    [this, work = std::move(work), began = counting_.generation()] {
+                      if (!is_dead_ && began == counting_.generation()) Finish(work);
                     });
 }
 
-void SimWorker::Finish(const Work& work) {
+void SimWorker::Finish(Work work) {
   const int64_t to_come = AwaitsPeers() ? kSecond : 0;
   if (to_come == 0 && !HasPeers()) return;  // it never ends
   const int64_t wait = std::max(to_come, HeldUpUntil() - world_.time.now());
   if (wait > 0) {
-    return world_.time.After(wait, [this, work, began = generation_] {
-      if (!is_dead_ && began == generation_) Finish(work);
+    return world_.time.After(wait, [this, work = std::move(work), began = counting_.generation()] {
+      if (!is_dead_ && began == counting_.generation()) Finish(work);
     });
   }
   // A sample may have been cancelled meanwhile.
-  const bool is_wanted = work.request_id.empty() || running_.count(work.request_id) > 0;
-  if (is_wanted) {
-    WorkerReport report;
-    Run(work, report);
-    if (running_.erase(work.request_id) > 0) ReportDone(done_[work.request_id] = report);
+  if (work.request_id.empty() || counting_.IsRunning(work.request_id)) {
+    Prepare(work);
+    counting_.Run(work);
+    SendReports();
   }
   if (!work.model_id.empty()) {
     const auto lane = lanes_.find(work.model_id);
@@ -338,20 +282,98 @@ void SimWorker::Finish(const Work& work) {
   StartReady();
 }
 
-const CountingAdapter* SimWorker::Find(const std::string& model_id) const {
-  const auto it = models_.find(model_id);
-  return it == models_.end() ? nullptr : &it->second;
+// ---- checks and faults
+
+void SimWorker::Prepare(Work& work) {
+  CheckRole(work);
+  CountingAdapter* const model = counting_.Find(work.model_id);
+  if (const auto* const load = work.As<SendLoadAdapter>()) {
+    const CheckpointFiles* const files = world_.disk.Find(load->dir);
+    if (files != nullptr) world_.loaded[work.request_id] = *files;
+  } else if (model == nullptr) {
+    return;
+  } else if (const auto* const batch = work.As<SendTrainBatch>()) {
+    CheckGradient(*model, *batch, *work.body);
+  } else if (auto* const step = std::get_if<SendOptimStep>(&work.command)) {
+    Prepare(*model, *step);
+  }
+}
+
+void SimWorker::CheckRole(const Work& work) const {
+  const GroupRole other = work.model_id.empty() ? GroupRole::kTrain : GroupRole::kSample;
+  if (role_ != other || work.As<SendDropAdapter>() != nullptr) return;
+  throw Violation("I2", group() + " was sent a command of another role");
+}
+
+void SimWorker::CheckGradient(const CountingAdapter& model, const SendTrainBatch& batch,
+                              const RequestBody& body) const {
+  const int64_t seq = batch.items.front().seq_id;
+  const auto held = model.window.find(seq);
+  if (body.fails || body.forward_only || held == model.window.end()) return;
+  if (held->second == body.content) return;
+  throw Violation("I2", absl::StrFormat("%s has another gradient of seq %d", body.model_id, seq));
+}
+
+void SimWorker::Prepare(CountingAdapter& model, SendOptimStep& step) {
+  if (IsSetBack(step.request_id) && !model.window.empty()) {
+    model.window.erase(std::prev(model.window.end()));
+  }
+  if (world_.bug != SeededBug::kWindowNotCompared) return;
+  step.expected_applied_seq = model.applied_seq;
+  step.window = SeqsOf(model.window);
+}
+
+bool SimWorker::IsSetBack(const std::string& request_id) {
+  if (world_.swarm.setback == 0 || !ModelOfReplay(request_id).empty()) return false;
+  return world_.random.Chance(world_.swarm.setback) && world_.set_back.insert(request_id).second;
 }
 
 void SimWorker::CheckHoldsNothing() const {
-  const auto check = [&](const char* what, const auto& held) {
-    if (held.empty()) return;
-    throw Violation("I6", absl::StrFormat("%s still holds %d %s", process_id_, held.size(), what));
-  };
-  check("models", models_);
-  check("sampler versions", versions_);
-  check("running requests", running_);
-  check("results that were not acknowledged", done_);
+  const std::string held = counting_.DescribeHeld();
+  if (held.empty()) return;
+  throw Violation("I6", absl::StrFormat("%s still holds %s", counting_.process_id(), held));
+}
+
+// ---- versions
+
+void SimWorker::LoseVersion() {
+  const auto& versions = counting_.versions();
+  if (versions.empty() || !is_attached_) return;
+  auto it = versions.begin();
+  std::advance(it, world_.random.Below(static_cast<int64_t>(versions.size())));
+  if (!it->second.is_loaded) return;
+  world_.trace.Log(world_.time.now(),
+                   [&] { return counting_.process_id() + " loses " + it->first; });
+  counting_.LoseVersion(it->first);
+  SendReports();
+}
+
+void SimWorker::StartLoad(const SendLoadVersion& load) {
+  world_.time.After(world_.Delay(world_.swarm.max_work),
+                    [this, load, began = counting_.generation()] {
+                      if (is_dead_ || began != counting_.generation()) return;
+                      if (!counting_.AwaitsLoad(load)) return;
+                      counting_.EndLoad(load, WeightsFor(load));
+                      SendReports();
+                      StartReady();
+                    });
+}
+
+std::optional<Weights> SimWorker::WeightsFor(const SendLoadVersion& load) const {
+  if (!load.source_group.empty()) {
+    const auto source = world_.sources.find(load.source_group);
+    if (world_.random.Chance(world_.swarm.broken_read) && !world_.is_healed) return std::nullopt;
+    if (source == world_.sources.end()) return std::nullopt;
+    return source->second->Served(load.version_id, load.source_seq_id);
+  }
+  const CheckpointFiles* const files = world_.disk.Find(load.dir);
+  return files == nullptr ? std::nullopt : std::optional(files->weights);
+}
+
+std::optional<Weights> SimWorker::Served(const std::string& version_id, int64_t seq_id) const {
+  const CountingWorker::Version* const version = counting_.FindLoaded(version_id);
+  const bool is_here = !is_dead_ && !is_hung() && version != nullptr && version->seq_id == seq_id;
+  return is_here ? std::optional(version->weights) : std::nullopt;
 }
 
 }  // namespace lathe::engine::simulation

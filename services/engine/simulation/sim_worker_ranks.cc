@@ -15,7 +15,8 @@ constexpr int64_t kPatience = 60 * kSecond;
 void SimWorker::JoinRendezvous(const RendezvousPoint& rendezvous) {
   if (session_ == rendezvous.session) return;
   if (!session_.empty()) {
-    throw Violation("I4", process_id_ + " has joined its peers and is sent to other ones");
+    throw Violation("I4",
+                    counting_.process_id() + " has joined its peers and is sent to other ones");
   }
   session_ = rendezvous.session;
   std::vector<SimWorker*>& peers = world_.rendezvous_points[session_];

@@ -35,10 +35,13 @@ std::shared_ptr<const Lineage> Lineage::Step(std::shared_ptr<const Lineage> befo
   return made;
 }
 
-std::string Lineage::Describe() const {
-  if (!origin_.empty()) return origin_;
-  return absl::StrFormat("%s; step %d [%s]", before_ ? before_->Describe() : "none", seq_,
-                         absl::StrJoin(SeqsOf(window_), " "));
+std::vector<std::string> Lineage::Words() const {
+  std::vector<std::string> words;
+  if (before_ != nullptr) words = before_->Words();
+  words.push_back(!origin_.empty()
+                      ? origin_
+                      : absl::StrFormat("step %d [%s]", seq_, absl::StrJoin(SeqsOf(window_), ",")));
+  return words;
 }
 
 void CountingAdapter::Step(int64_t seq, uint64_t settings) {
@@ -51,7 +54,7 @@ void CountingAdapter::Step(int64_t seq, uint64_t settings) {
 uint64_t HashOf(const Weights& weights) { return weights == nullptr ? 0 : weights->hash(); }
 
 std::string Describe(const Weights& weights) {
-  return weights == nullptr ? "none" : weights->Describe();
+  return weights == nullptr ? "none" : absl::StrJoin(weights->Words(), "; ");
 }
 
 }  // namespace lathe::engine

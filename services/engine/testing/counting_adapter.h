@@ -23,8 +23,8 @@ class Lineage {
                                              const Window& window, uint64_t settings);
 
   uint64_t hash() const { return hash_; }
-  // Text such as "create m 7; step 4 [1 2 3]; step 6 [5]".
-  std::string Describe() const;
+  // One text for each operation: "create m 7", "step 4 [1,2,3]".
+  std::vector<std::string> Words() const;
 
  private:
   std::shared_ptr<const Lineage> before_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,14 @@ class WorkerDisk {
   const CheckpointFiles* FindEver(const std::string& dir) const;
   void Delete(const std::string& dir) { dirs_.erase(dir); }
   std::vector<std::string> List() const;
+  // The directory can be found, but its files cannot be read any more.
+  void Damage(const std::string& dir) { damaged_.insert(dir); }
+  bool IsDamaged(const std::string& dir) const { return damaged_.count(dir) > 0; }
 
  private:
   std::map<std::string, CheckpointFiles> dirs_;
   std::map<std::string, CheckpointFiles> ever_;
+  std::set<std::string> damaged_;
 };
 
 }  // namespace lathe::engine
