@@ -303,7 +303,7 @@ TEST_CASE("Save: a worker that repeats one writes elsewhere than the one that wa
     CHECK(requested_dir() != first);
     CHECK(t.h.deleted_dirs.count(first) == 1);
     CHECK(t.Row().dir == requested_dir());
-    CHECK(t.h.disk.states.count(t.Row().dir) == 1);
+    CHECK(t.h.disk.Find(t.Row().dir) != nullptr);
   }
 }
 

@@ -250,7 +250,7 @@ TEST_CASE("Offload: a model that is damaged on disk goes back to the snapshot be
   Snapshot(h);
   Step(h, t.model, 3);
   FallSilent(h);
-  h.disk.unreadable.insert(NewestSnapshot(h));
+  h.disk.Damage(NewestSnapshot(h));
   const CallId step = h.Step(t.model, 5);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);

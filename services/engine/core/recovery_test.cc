@@ -120,7 +120,7 @@ TEST_CASE("Recovery: a damaged snapshot gives way to the one before, and it is s
   Step(h, model, 3);
   Snapshot(h);
   const std::string newest = NewestSnapshot(h);
-  h.disk.unreadable.insert(newest);
+  h.disk.Damage(newest);
   Replace(h);
   CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
   REQUIRE(h.recoveries.size() == 2);
@@ -135,7 +135,7 @@ TEST_CASE("Recovery: without any good start the model is lost, and says why", "[
   for (int64_t seq = 1; seq <= 3; seq += 2) {
     Step(h, model, seq);
     Snapshot(h);
-    h.disk.unreadable.insert(NewestSnapshot(h));
+    h.disk.Damage(NewestSnapshot(h));
   }
   const CallId waiting = h.Gradient(model, 5);
   Replace(h);
@@ -172,7 +172,7 @@ TEST_CASE("Recovery: a load brings a lost model back, and is where it starts the
   for (int64_t seq = 2; seq <= 4; seq += 2) {
     Step(h, model, seq);
     Snapshot(h);
-    h.disk.unreadable.insert(NewestSnapshot(h));
+    h.disk.Damage(NewestSnapshot(h));
   }
   Replace(h);
   REQUIRE(h.store.models().at(model).state == ModelState::kLost);

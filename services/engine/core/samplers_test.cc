@@ -143,7 +143,7 @@ TEST_CASE("Sample: a version that could not be loaded is tried again", "[core]")
   h.Sampler(session, 0, "tinker://" + model + "/weights/a");
   h.Sample(session + ":sample:0", 1);
   const std::string version = h.worker->Received<SendLoadVersion>()[0].version_id;
-  h.Post(WorkerVersionFailed{"g", h.worker->epoch(), version, {}});
+  h.Post(h.worker->LoseVersion(version));
   h.Sample(session + ":sample:0", 2);
   CHECK(h.worker->Received<SendLoadVersion>().size() == 2);
 }

@@ -70,7 +70,7 @@ TEST_CASE("Versions: files of an earlier publication stay while a group may read
     CHECK(t.h.deleted_dirs.count(first) == 1);
   }
   SECTION("until it could not load a later one") {
-    t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.version, {}});
+    t.h.Post(t.other->LoseVersion(t.version));
     CHECK(t.h.deleted_dirs.count(first) == 1);
   }
   SECTION("until its process is gone") {

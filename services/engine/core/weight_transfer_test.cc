@@ -95,7 +95,7 @@ TEST_CASE("Weight transfer: what could not be written either comes from memory a
   t.other->loads_versions = false;
   const CallId sample = t.SampleNow(0);
   t.h.worker->writes_to_disk = false;
-  t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.LastLoad().version_id, {}});
+  t.h.Post(t.other->LoseVersion(t.LastLoad().version_id));
   t.other->loads_versions = true;
   t.RunAll();
   CHECK_FALSE(t.h.Done(sample));
@@ -120,7 +120,7 @@ TEST_CASE("Weight transfer: samples are not sent before the version is there", "
   }
   SECTION("and it does not come: it is written, and read from there") {
     t.other->loads_versions = true;
-    t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.LastLoad().version_id, {}});
+    t.h.Post(t.other->LoseVersion(t.LastLoad().version_id));
     t.RunAll();
     CHECK(t.NumSaves() == 1);
     CHECK(t.h.Done(sample));
@@ -197,7 +197,7 @@ TEST_CASE("Weight transfer: the group that serves is lost", "[core]") {
     t.other->loads_versions = false;
     const CallId sample = t.SampleNow(0);
     t.h.DetachWorker(/*process_gone=*/true);
-    t.h.Post(WorkerVersionFailed{"h", t.other->epoch(), t.LastLoad().version_id, {}});
+    t.h.Post(t.other->LoseVersion(t.LastLoad().version_id));
     t.other->loads_versions = true;
     t.h.AttachWorker("p2");
     t.RunAll();

@@ -30,7 +30,6 @@ void CoreHarness::Advance(int64_t nanoseconds) {
 void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
                                const std::string& base_model) {
   worker = std::make_unique<FakeWorker>(process_id, disk, base_model);
-  worker->body_info = body_info_;
   worker->is_supervised = is_supervised;
   worker->pid = pid;
   worker->mesh = mesh;
@@ -41,10 +40,8 @@ void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
 }
 
 FakeWorker& CoreHarness::AttachOther(const std::string& group, GroupRole other_role) {
-  auto other = std::make_unique<FakeWorker>("process of " + group, disk);
-  other->group = group;
+  auto other = std::make_unique<FakeWorker>("process of " + group, disk, "base", group);
   other->role = other_role;
-  other->body_info = body_info_;
   FakeWorker& attached_now = *other;
   others[group] = std::move(other);
   Post(attached_now.Hello());
@@ -211,9 +208,8 @@ CallId CoreHarness::Train(const std::string& model, int64_t seq, OperationKind k
     const bool forward_only = kind == OperationKind::kForward;
     submit.args = TrainArgs{};
     submit.payload = {"body-" + std::to_string(last_call + 1), tokens * 4, tokens};
-    body_info_[submit.payload.body_id] = {model, forward_only};
-    if (worker) worker->body_info = body_info_;
-    for (const auto& [group, other] : others) other->body_info = body_info_;
+    disk.bodies[submit.payload.body_id] =
+        std::make_shared<RequestBody>(RequestBody{model, seq, forward_only});
   }
   return Send(std::move(submit));
 }

@@ -133,7 +133,6 @@ class CoreHarness {
   std::deque<Commit> commits_;
   std::deque<EventBody> events_;
   bool pumping_ = false;
-  std::map<std::string, std::pair<std::string, bool>> body_info_;
 };
 
 // Sends a session's heartbeat; returns its call.
