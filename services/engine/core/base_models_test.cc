@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
@@ -18,18 +18,16 @@ TEST_CASE("Base models: one stays served while its worker is away", "[core]") {
 }
 
 TEST_CASE("Base models: one whose group has another now is refused by name", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Save(model, 1, {.name = "a"});
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
   h.RunWorker();
-  h.Sampler(session, 0, "");
+  h.Sampler(h.session, 0, "");
   h.AttachWorker("p2", /*ready=*/true, "other");
-  const LoadArgs load{.path = "tinker://" + model + "/weights/a", .creates_model = true};
+  const LoadArgs load{.path = "tinker://" + h.model + "/weights/a", .creates_model = true};
   for (const CallId call :
-       {h.CreateModel(session, 1), h.Sampler(session, 1, ""), h.Sample(session + ":sample:0", 1),
-        h.SubmitArgs(session, OpClass::kModel, 1, OperationKind::kLoadWeights, load)}) {
+       {h.CreateModel(h.session, 1), h.Sampler(h.session, 1, ""),
+        h.Sample(h.session + ":sample:0", 1),
+        h.SubmitArgs(h.session, OpClass::kModel, 1, OperationKind::kLoadWeights, load)}) {
     REQUIRE(h.AnswerTo(call).error.has_value());
     CHECK(h.AnswerTo(call).error->status == absl::StatusCode::kNotFound);
     CHECK(h.AnswerTo(call).error->code == "unknown_base_model");
@@ -38,13 +36,10 @@ TEST_CASE("Base models: one whose group has another now is refused by name", "[c
 }
 
 TEST_CASE("Base models: what waits for one that is served no more fails with that", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
+  SamplerHarness h;
   h.DetachWorker(/*process_gone=*/true);
-  const CallId create = h.CreateModel(session, 0);
-  const CallId sample = h.Sample(session + ":sample:0", 1);
+  const CallId create = h.CreateModel(h.session, 0);
+  const CallId sample = h.Sample(h.sampler, 1);
   h.RestartEngine();
   h.AttachWorker("p2", /*ready=*/false, "other");
   REQUIRE(h.Done(create));

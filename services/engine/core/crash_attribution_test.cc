@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
@@ -109,11 +109,9 @@ TEST_CASE(
 
 TEST_CASE("Crash attribution: a failed gradient makes the step that waits for it be refused",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  const CallId step = h.Step(model, 2);
+  ModelHarness h;
+  h.Gradient(1);
+  const CallId step = h.Step(2);
   Die(h, LossCause::kCrashed);
   for (const char* process : {"p2", "p3"}) {
     h.AttachWorker(process);
@@ -123,8 +121,8 @@ TEST_CASE("Crash attribution: a failed gradient makes the step that waits for it
   h.AttachWorker("p4");
   h.RunWorker();
   CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
-  h.Gradient(model, 3);
-  const CallId next = h.Step(model, 4);
+  h.Gradient(3);
+  const CallId next = h.Step(4);
   h.RunWorker();
   CHECK(h.StateOf(next) == RequestState::kDone);
 }

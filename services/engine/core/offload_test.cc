@@ -37,15 +37,13 @@ TEST_CASE("Offload: a leader knows what is still to be dropped at the worker", "
   WorkerAttached hello = h.worker->Hello();  // the drop waits behind a long pass
   hello.models.push_back({t.model, 2, {}});
   h.RestartEngine();
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   const auto drops = h.worker->Received<SendDropAdapter>();
   REQUIRE_FALSE(drops.empty());
   h.Gradient(t.model, 3);  // the model is needed again
   h.RestartEngine();
   hello.running_request_ids = {drops.back().request_id};
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   h.RunWorker();
   CHECK(h.worker->Weights(t.model) == Words{"step 2 [1]"});
 }

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
@@ -10,17 +10,16 @@ namespace {
 using History = std::vector<std::string>;
 
 TEST_CASE("Order: pipelined operations run in seq order around barriers", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  h.Gradient(model, 2);
-  h.Step(model, 3);
-  h.Gradient(model, 4);
-  h.Step(model, 5);
+  ModelHarness h;
+  h.Gradient(1);
+  h.Gradient(2);
+  h.Step(3);
+  h.Gradient(4);
+  h.Step(5);
   h.RunWorker();
-  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
-  CHECK(h.store.models().at(model).applied_seq == 5);
+  CHECK(h.worker->History(h.model) ==
+        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.store.models().at(h.model).applied_seq == 5);
 }
 
 TEST_CASE("Order: chunks that arrive as 2, 3, 1 run before the step", "[core]") {
@@ -88,68 +87,60 @@ TEST_CASE("Order: in a concurrent session a step does not wait for a gap", "[cor
 }
 
 TEST_CASE("Gradient: a step accepted before the failure was delivered is refused", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  h.Gradient(model, 1);
-  h.Gradient(model, 2);
-  const CallId step = h.Step(model, 3);
-  h.Gradient(model, 4);
-  h.Step(model, 5);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  h.Gradient(2);
+  const CallId step = h.Step(3);
+  h.Gradient(4);
+  h.Step(5);
   h.RunWorker();
   CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
   CHECK(h.ErrorOf(step)->message == "forward_backward seq 2 failed; the gradient is incomplete");
-  CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
   CHECK(h.worker->num_refused_steps() == 0);
 }
 
 TEST_CASE("Gradient: once the failure was delivered the step takes the rest", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  h.Gradient(model, 1);
-  const CallId failed = h.Gradient(model, 2);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  const CallId failed = h.Gradient(2);
   h.RunWorker();
   CHECK(h.StateOf(failed) == RequestState::kFailed);
   h.Post(Delivered{h.AnswerTo(failed).id});
-  const CallId step = h.Step(model, 3);
+  const CallId step = h.Step(3);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->History(model) == History{"fb 1", "step 3 [1]"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 3 [1]"});
 }
 
 TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier step", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  const CallId step = h.Step(model, 2);
+  ModelHarness h;
+  h.Gradient(1);
+  const CallId step = h.Step(2);
   h.Send(
       Submit{.tenant_id = "t",
-             .owner_id = model,
+             .owner_id = h.model,
              .seq_id = 3,
              .args = TrainArgs{},
              .invalid = ErrorInfo{absl::StatusCode::kInvalidArgument, "bad_token", "data", "no"}});
-  const CallId spoiled = h.Step(model, 4);
+  const CallId spoiled = h.Step(4);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]", "clear"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 2 [1]", "clear"});
   CHECK(h.ErrorOf(spoiled)->message == "forward_backward seq 3 failed; the gradient is incomplete");
 }
 
 TEST_CASE("Gradient: what was delivered is known after a restart", "[core]") {
   const bool delivered = GENERATE(true, false);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  const CallId failed = h.Gradient(model, 1);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  const CallId failed = h.Gradient(1);
   h.RunWorker();
   if (delivered) h.Post(Delivered{h.AnswerTo(failed).id});
   h.DetachWorker();
-  const CallId step = h.Step(model, 2);
+  const CallId step = h.Step(2);
   h.RestartEngine();
   h.ReattachWorker();
   h.RunWorker();
@@ -157,40 +148,33 @@ TEST_CASE("Gradient: what was delivered is known after a restart", "[core]") {
 }
 
 TEST_CASE("Gradient: a failed forward does not spoil a step", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  h.Forward(model, 1);
-  const CallId step = h.Step(model, 2);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Forward(1);
+  const CallId step = h.Step(2);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
 }
 
 TEST_CASE("Gradient: a step without gradient is a step", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Step(model, 1);
+  ModelHarness h;
+  h.Step(1);
   h.RunWorker();
-  CHECK(h.worker->History(model) == History{"step 1 []"});
+  CHECK(h.worker->History(h.model) == History{"step 1 []"});
 }
 
 TEST_CASE("Load: what was accepted behind a failed load fails with its reason", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Save(model, 1, {.name = "a"});
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
   h.RunWorker();
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInternal, "x", "", "disk"});
-  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
-                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
-  const CallId behind = h.Gradient(model, 3);
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInternal, "x", "", "disk"});
+  const CallId load = h.SubmitArgs(h.model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + h.model + "/weights/a"});
+  const CallId behind = h.Gradient(3);
   h.RunWorker();
   CHECK(h.ErrorOf(behind)->code == "load_failed");
   h.Post(Delivered{h.AnswerTo(load).id});
-  const CallId later = h.Gradient(model, 4);
+  const CallId later = h.Gradient(4);
   h.RunWorker();
   CHECK(h.StateOf(later) == RequestState::kDone);
 }

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 #include "services/engine/core/testing/recovery_steps.h"
 #include "services/engine/core/testing/two_groups.h"
 
@@ -248,12 +248,9 @@ TEST_CASE("Placement: what no group does waits for one that does it", "[core]") 
 
 TEST_CASE("Placement: a sample whose group came back to train waits for one that samples",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
+  SamplerHarness h;
   h.DetachWorker(/*process_gone=*/true);
-  const CallId call = SampleOf(h, session + ":sample:0", 1);
+  const CallId call = SampleOf(h, h.sampler, 1);
   h.role = GroupRole::kTrain;
   h.AttachWorker("p2");
   h.RunWorker();

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/engine/core/testing/model_harness.h"
 #include "services/engine/core/testing/recovery_steps.h"
 
 namespace lathe::engine {
@@ -11,18 +12,16 @@ using Outcome = RecordRecovery::Outcome;
 
 TEST_CASE("Recovery: without a snapshot everything runs again", "[core]") {
   const bool engine_too = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  h.Gradient(model, 3);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  h.Gradient(3);
   h.RunWorker();
   Replace(h, engine_too);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
-  const CallId step = h.Step(model, 4);
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
+  const CallId step = h.Step(4);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
   REQUIRE(h.recoveries.size() == 1);
   CHECK(h.recoveries[0].outcome == Outcome::kRecovered);
   CHECK(h.worker->num_refused_steps() == 0);
@@ -30,74 +29,65 @@ TEST_CASE("Recovery: without a snapshot everything runs again", "[core]") {
 
 TEST_CASE("Recovery: only what came after the snapshot runs again", "[core]") {
   const bool engine_too = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   for (int64_t seq = 1; seq <= 5; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     Snapshot(h);
   }
-  Step(h, model, 7);
+  Step(h, h.model, 7);
   Replace(h, engine_too);
-  CHECK(h.worker->History(model) == Words{"fb 7", "step 8 [7]"});
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]", "step 6 [5]", "step 8 [7]"});
+  CHECK(h.worker->History(h.model) == Words{"fb 7", "step 8 [7]"});
+  CHECK(h.worker->Weights(h.model) ==
+        Words{"step 2 [1]", "step 4 [3]", "step 6 [5]", "step 8 [7]"});
 }
 
 TEST_CASE("Recovery: an open gradient is continued, not added twice", "[core]") {
   const bool engine_too = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
+  ModelHarness h;
+  h.Gradient(1);
   h.RunWorker();
   Snapshot(h);
-  h.Gradient(model, 2);
+  h.Gradient(2);
   h.RunWorker();
   Replace(h, engine_too);
-  CHECK(h.worker->History(model) == Words{"fb 2"});
-  h.Step(model, 3);
+  CHECK(h.worker->History(h.model) == Words{"fb 2"});
+  h.Step(3);
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 3 [1,2]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 3 [1,2]"});
 }
 
 TEST_CASE("Recovery: a gradient that was dropped stays dropped", "[core]") {
   const bool engine_too = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
+  ModelHarness h;
+  h.Gradient(1);
   h.RunWorker();
   Snapshot(h);
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
-  h.Gradient(model, 2);
-  h.Step(model, 3);  // refused: its caller does not know of the failure yet
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
+  h.Gradient(2);
+  h.Step(3);  // refused: its caller does not know of the failure yet
   h.RunWorker();
-  Step(h, model, 4);
-  h.Gradient(model, 6);
+  Step(h, h.model, 4);
+  h.Gradient(6);
   h.RunWorker();
   Replace(h, engine_too);
-  CHECK(h.worker->History(model) == Words{"clear", "fb 4", "step 5 [4]", "fb 6"});
+  CHECK(h.worker->History(h.model) == Words{"clear", "fb 4", "step 5 [4]", "fb 6"});
 }
 
 TEST_CASE("Recovery: what was running when the worker died runs after it", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const CallId gradient = h.Gradient(model, 3);
-  const CallId step = h.Step(model, 4);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const CallId gradient = h.Gradient(3);
+  const CallId step = h.Step(4);
   h.worker->RunOne();  // the report is lost
   Replace(h);
   CHECK(h.StateOf(gradient) == RequestState::kDone);
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
 }
 
 TEST_CASE("Recovery: results that were given are not given again", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId gradient = h.Gradient(model, 1);
+  ModelHarness h;
+  const CallId gradient = h.Gradient(1);
   h.RunWorker();
   const auto results = h.result_of;
   const size_t before = h.actions.size();
@@ -112,101 +102,91 @@ TEST_CASE("Recovery: results that were given are not given again", "[core]") {
 }
 
 TEST_CASE("Recovery: a damaged snapshot gives way to the one before, and it is said", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   Snapshot(h);
-  Step(h, model, 3);
+  Step(h, h.model, 3);
   Snapshot(h);
   const std::string newest = NewestSnapshot(h);
   h.disk.Damage(newest);
   Replace(h);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
   REQUIRE(h.recoveries.size() == 2);
   CHECK(h.recoveries[0].outcome == Outcome::kFellBack);
   CHECK(h.recoveries[0].detail == "snapshot " + newest + ": " + newest + " is damaged");
 }
 
 TEST_CASE("Recovery: without any good start the model is lost, and says why", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   for (int64_t seq = 1; seq <= 3; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     Snapshot(h);
     h.disk.Damage(NewestSnapshot(h));
   }
-  const CallId waiting = h.Gradient(model, 5);
+  const CallId waiting = h.Gradient(5);
   Replace(h);
   REQUIRE(h.Done(waiting));
   CHECK(h.ErrorOf(waiting)->code == "model_lost");
   CHECK_THAT(h.ErrorOf(waiting)->message, Catch::Contains("is damaged"));
-  CHECK(h.store.models().at(model).state == ModelState::kLost);
-  CHECK(h.ErrorOf(h.Step(model, 6))->code == "model_lost");
+  CHECK(h.store.models().at(h.model).state == ModelState::kLost);
+  CHECK(h.ErrorOf(h.Step(6))->code == "model_lost");
 }
 
 TEST_CASE("Recovery: a model is lost rather than rebuilt without an operation whose row is gone",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.worker->writes_to_disk = false;
-  Step(h, model, 1);
-  h.Gradient(model, 3);
-  const CallId gone = h.Step(model, 4);
+  Step(h, h.model, 1);
+  h.Gradient(3);
+  const CallId gone = h.Step(4);
   h.RunWorker();
-  Step(h, model, 5);
+  Step(h, h.model, 5);
   h.store.LoseRequest(h.AnswerTo(gone).id);
   Replace(h, /*engine_too=*/true);
-  CHECK(h.store.models().at(model).state == ModelState::kLost);
-  CHECK_THAT(h.store.models().at(model).state_reason,
+  CHECK(h.store.models().at(h.model).state == ModelState::kLost);
+  CHECK_THAT(h.store.models().at(h.model).state_reason,
              Catch::Contains("operation seq 4 is not kept any more"));
 }
 
 TEST_CASE("Recovery: a load brings a lost model back, and is where it starts then", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Save(model, 1, {.name = "a"});
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
   for (int64_t seq = 2; seq <= 4; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     Snapshot(h);
     h.disk.Damage(NewestSnapshot(h));
   }
   Replace(h);
-  REQUIRE(h.store.models().at(model).state == ModelState::kLost);
-  const CallId load = h.SubmitArgs(model, OpClass::kTrain, 6, OperationKind::kLoadWeights,
-                                   LoadArgs{.path = "tinker://" + model + "/weights/a"});
-  h.Gradient(model, 7);
-  h.Step(model, 8);
+  REQUIRE(h.store.models().at(h.model).state == ModelState::kLost);
+  const CallId load = h.SubmitArgs(h.model, OpClass::kTrain, 6, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + h.model + "/weights/a"});
+  h.Gradient(7);
+  h.Step(8);
   h.RunWorker();
   CHECK(h.StateOf(load) == RequestState::kDone);
-  CHECK(h.worker->Weights(model) == Words{"step 8 [7]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 8 [7]"});
   Replace(h, /*engine_too=*/true);
-  CHECK(h.worker->Weights(model) == Words{"step 8 [7]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 8 [7]"});
 }
 
 TEST_CASE("Recovery: a load runs from the files it read, deleted or not", "[core]") {
   const bool engine_too = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  h.Save(model, 3, {.name = "a"});
+  ModelHarness h;
+  Step(h, h.model, 1);
+  h.Save(3, {.name = "a"});
   h.RunWorker();
-  Step(h, model, 4);
-  const std::string path = "tinker://" + model + "/weights/a";
-  h.SubmitArgs(model, OpClass::kTrain, 6, OperationKind::kLoadWeights, LoadArgs{.path = path});
+  Step(h, h.model, 4);
+  const std::string path = "tinker://" + h.model + "/weights/a";
+  h.SubmitArgs(h.model, OpClass::kTrain, 6, OperationKind::kLoadWeights, LoadArgs{.path = path});
   h.RunWorker();
   h.Post(DeleteCheckpoint{++h.last_call, "t", path});
   CHECK(h.deleted_dirs.empty());
-  Step(h, model, 7);
+  Step(h, h.model, 7);
   h.worker->writes_to_disk = false;
   Replace(h, engine_too);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 8 [7]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 8 [7]"});
   for (int64_t seq = 9; seq <= 11; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     Snapshot(h);
   }
   CHECK(h.deleted_dirs.size() == 1);  // later snapshots replaced this start
@@ -234,27 +214,22 @@ TEST_CASE("Recovery: a model created from a checkpoint starts there", "[core]") 
 }
 
 TEST_CASE("Recovery: a worker that has another state is given the right one", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.DetachWorker();
   WorkerAttached hello = h.worker->Hello();
   hello.models[0].applied_seq = 0;
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   h.RunWorker();
   CHECK(h.recoveries.size() == 1);
-  Step(h, model, 3);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  Step(h, h.model, 3);
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
 }
 
 TEST_CASE("Recovery: a worker that dies on the way is followed by another", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  for (int64_t seq = 1; seq <= 9; seq += 2) Step(h, model, seq);
-  const CallId waiting = h.Gradient(model, 11);
+  ModelHarness h;
+  for (int64_t seq = 1; seq <= 9; seq += 2) Step(h, h.model, seq);
+  const CallId waiting = h.Gradient(11);
   for (int i = 0; i < 3; ++i) {
     h.AttachWorker("cut" + std::to_string(i));
     for (int done = 0; done <= 2 * i; ++done) h.RunWorkerOnce();
@@ -266,7 +241,7 @@ TEST_CASE("Recovery: a worker that dies on the way is followed by another", "[co
     h.RunWorker();
   }
   CHECK(h.StateOf(waiting) == RequestState::kDone);
-  CHECK(h.worker->Weights(model).size() == 5);
+  CHECK(h.worker->Weights(h.model).size() == 5);
 }
 
 TEST_CASE("Recovery: what may end the worker runs alone, later and later", "[core]") {
@@ -287,74 +262,63 @@ TEST_CASE("Recovery: what may end the worker runs alone, later and later", "[cor
 }
 
 TEST_CASE("Recovery: a failure that a retry may avoid does not use a start up", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.AttachWorker("p2");
-  h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "no_room", "", "no room"});
+  h.worker->FailOnce(h.model, 0, {absl::StatusCode::kResourceExhausted, "no_room", "", "no room"});
   h.RunWorker();
-  CHECK_FALSE(h.worker->Holds(model));
+  CHECK_FALSE(h.worker->Holds(h.model));
   CHECK(h.recoveries.empty());
   h.Advance(2 * kSecond);
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: a worker without room for a model is tried for as long as it takes",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.AttachWorker("p2");
-  for (int i = 0; i < 40 && !h.worker->Holds(model); ++i) {
-    if (i < 20) h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "", "", ""});
+  for (int i = 0; i < 40 && !h.worker->Holds(h.model); ++i) {
+    if (i < 20) h.worker->FailOnce(h.model, 0, {absl::StatusCode::kResourceExhausted, "", "", ""});
     h.Advance(10 * kSecond);
     h.RunWorker();
-    CHECK((i >= 20 || !h.worker->Holds(model)));
+    CHECK((i >= 20 || !h.worker->Holds(h.model)));
   }
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: results of a state that is being replaced do not count", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const CallId gradient = h.Gradient(model, 3);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const CallId gradient = h.Gradient(3);
   h.worker->RunOne();  // the report is not delivered yet
   h.DetachWorker();
   WorkerAttached hello = h.worker->Hello();
   hello.models[0].applied_seq = 0;
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   h.RunWorker();
   CHECK(h.StateOf(gradient) == RequestState::kDone);
-  h.Step(model, 4);
+  h.Step(4);
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
   CHECK(h.worker->num_refused_steps() == 0);
 }
 
 TEST_CASE("Recovery: one whose command was lost with the stream begins anew", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.AttachWorker("p2");
   h.worker->ForgetQueue();  // the commands are lost
   h.DetachWorker();
   h.ReattachWorker();
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.AttachWorker("p2");
   for (int i = 0; i < 2; ++i) h.RunWorkerOnce();  // creates the adapter; a gradient is queued
   const auto batches = h.worker->Received<SendTrainBatch>();
@@ -363,80 +327,69 @@ TEST_CASE("Recovery: a body that the store cannot give yet begins it again", "[c
   h.Post(BodyUnavailable{"g", h.worker->epoch(), batches[0].items[0].request_id});
   h.Tick();
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
   CHECK(h.recoveries.size() == 1);
 }
 
 TEST_CASE("Recovery: one of an earlier leader that still runs is begun anew", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.RestartEngine();
   WorkerAttached hello = h.worker->Hello();  // its state is right, but a command will change it
-  hello.running_request_ids.push_back("replay-1-1:" + model + ":create");
-  h.attached = true;
-  h.Post(hello);
+  hello.running_request_ids.push_back("replay-1-1:" + h.model + ":create");
+  h.ReattachAs(hello);
   h.RunWorker();
   CHECK(h.recoveries.size() == 1);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: an engine that restarts in the midst of one begins it anew", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  for (int64_t seq = 1; seq <= 5; seq += 2) Step(h, model, seq);
+  ModelHarness h;
+  for (int64_t seq = 1; seq <= 5; seq += 2) Step(h, h.model, seq);
   h.AttachWorker("p2");
   for (int i = 0; i < 3; ++i) h.RunWorkerOnce();
   h.RestartEngine();
   h.ReattachWorker();
   h.RunWorker();
-  Step(h, model, 7);
-  CHECK(h.worker->Weights(model).size() == 4);
+  Step(h, h.model, 7);
+  CHECK(h.worker->Weights(h.model).size() == 4);
   CHECK(h.worker->num_refused_steps() == 0);
 }
 
 TEST_CASE("Recovery: a model waits for its base model to be served again", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.AttachWorker("p2", /*ready=*/true, "other");
   h.RunWorker();
-  CHECK_FALSE(h.worker->Holds(model));
-  CHECK(h.ErrorOf(h.Gradient(model, 3))->code == "unknown_base_model");
+  CHECK_FALSE(h.worker->Holds(h.model));
+  CHECK(h.ErrorOf(h.Gradient(3))->code == "unknown_base_model");
   h.AttachWorker("p3");
   h.RunWorker();
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
 TEST_CASE("Recovery: a step that finds another state on its worker runs on the right one",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  h.Gradient(model, 3);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  h.Gradient(3);
   h.RunWorker();
-  h.worker->LoseGradient(model);
-  const CallId step = h.Step(model, 4);
+  h.worker->LoseGradient(h.model);
+  const CallId step = h.Step(4);
   h.RunWorker();
   CHECK_FALSE(h.Done(step));
   h.Tick();
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 4 [3]"});
 }
 
 TEST_CASE("Recovery: a step that is refused whatever is rebuilt fails", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId step = h.Step(model, 1);
+  ModelHarness h;
+  const CallId step = h.Step(1);
   for (int i = 0; i < 4; ++i) {
     CHECK_FALSE(h.Done(step));
-    h.worker->FailOnce(model, 1, {absl::StatusCode::kInvalidArgument, "state_differs", "", "no"});
+    h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "state_differs", "", "no"});
     h.RunWorker();
     h.Tick();
     h.RunWorkerOnce();

@@ -1,6 +1,7 @@
 // Recovery of unnamed sampler versions after the loss of their worker.
 #include <catch2/catch.hpp>
 
+#include "services/engine/core/testing/model_harness.h"
 #include "services/engine/core/testing/recovery_steps.h"
 
 namespace lathe::engine {
@@ -10,23 +11,21 @@ TEST_CASE("Recovery: unnamed versions are as they were", "[core]") {
   const bool engine_too = GENERATE(false, true);
   const bool snapshot_before = GENERATE(false, true);
   const bool snapshot_after = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   if (snapshot_before) Snapshot(h);
-  const std::string sampler = Publish(h, model, 3, 0);
+  const std::string sampler = Publish(h, h.model, 3, 0);
   const std::string version = h.store.samplers().at(sampler).version_id;
-  Step(h, model, 4);
+  Step(h, h.model, 4);
   if (snapshot_after) Snapshot(h);
-  Step(h, model, 6);
+  Step(h, h.model, 6);
   CHECK(h.store.versions().size() == (snapshot_after ? 1 : 0));
   h.DetachWorker();
   const CallId waiting = h.Sample(sampler, 1);
   Replace(h, engine_too);
   CHECK(h.StateOf(waiting) == RequestState::kDone);
   CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]", "step 7 [6]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 5 [4]", "step 7 [6]"});
 }
 
 TEST_CASE("Recovery: a version from before a load is made again from the beginning", "[core]") {
@@ -69,39 +68,33 @@ std::string VersionBeforeSnapshots(CoreHarness& h, const std::string& model) {
 }
 
 TEST_CASE("Recovery: what it is going to run stays in the log", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const std::string version = VersionBeforeSnapshots(h, model);
+  ModelHarness h;
+  const std::string version = VersionBeforeSnapshots(h, h.model);
   h.AttachWorker("p2");
   while (h.worker->Received<SendPublishVersion>().empty()) h.RunWorkerOnce();
   h.RunWorkerOnce();
   h.Advance(601 * kSecond);  // the session is silent, so the version is due
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   h.RunWorker();
-  CHECK(h.worker->Weights(model).size() == 4);
+  CHECK(h.worker->Weights(h.model).size() == 4);
   CHECK(h.store.versions().at(version).dir != "");
   CHECK_FALSE(h.store.dropped_bodies().empty());
 }
 
 TEST_CASE("Recovery: a snapshot is no start while a version before it is not on disk", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const std::string version = VersionBeforeSnapshots(h, model);
+  ModelHarness h;
+  const std::string version = VersionBeforeSnapshots(h, h.model);
   CHECK(h.store.snapshots().size() == 3);
   CHECK(h.store.dropped_bodies().empty());
   Replace(h);
   CHECK(h.worker->VersionWeights(version) == Words{"step 2 [1]"});
-  CHECK(h.worker->Weights(model).size() == 4);
+  CHECK(h.worker->Weights(h.model).size() == 4);
 }
 
 TEST_CASE("Recovery: samples go on when engine and worker died under them", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const std::string sampler = Publish(h, model, 3, 0);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const std::string sampler = Publish(h, h.model, 3, 0);
   const CallId sample = h.Sample(sampler, 1);
   CHECK(h.StateOf(sample) == RequestState::kDispatched);
   Replace(h, /*engine_too=*/true);
@@ -111,10 +104,8 @@ TEST_CASE("Recovery: samples go on when engine and worker died under them", "[co
 TEST_CASE("Recovery: a version that was dropped does not come back", "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 100;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  for (int64_t i = 0; i < 5; ++i) Publish(h, model, i + 1, i);
+  ModelHarness h(options);
+  for (int64_t i = 0; i < 5; ++i) Publish(h, h.model, i + 1, i);
   Replace(h, /*engine_too=*/true);
   CHECK(h.worker->Received<SendPublishVersion>().size() == 4);
 }
@@ -143,15 +134,13 @@ TEST_CASE("Recovery: a version that is dropped meanwhile does not stay at the wo
 
 TEST_CASE("Recovery: the inflight version has the weights of its newest publication", "[core]") {
   const bool on_disk = GENERATE(false, true);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Publish(h, model, 1, 0, /*inflight=*/true);
-  Step(h, model, 2);
+  ModelHarness h;
+  Publish(h, h.model, 1, 0, /*inflight=*/true);
+  Step(h, h.model, 2);
   Snapshot(h);
-  const std::string sampler = Publish(h, model, 4, 1, /*inflight=*/true);
+  const std::string sampler = Publish(h, h.model, 4, 1, /*inflight=*/true);
   const std::string version = h.store.samplers().at(sampler).version_id;
-  Step(h, model, 5);
+  Step(h, h.model, 5);
   if (on_disk) Snapshot(h);
   Replace(h);
   const CallId sample = h.Sample(sampler, 1);
@@ -163,13 +152,11 @@ TEST_CASE("Recovery: the inflight version has the weights of its newest publicat
 
 TEST_CASE("Recovery: a version in a directory that an earlier leader named is written again",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const std::string sampler = Publish(h, model, 3, 0);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const std::string sampler = Publish(h, h.model, 3, 0);
   const std::string version = h.store.samplers().at(sampler).version_id;
-  Step(h, model, 4);
+  Step(h, h.model, 4);
   h.Advance(11 * kSecond);  // the save is sent
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   const std::string dir = h.worker->Received<SendSaveVersion>().back().dir;
@@ -189,17 +176,15 @@ TEST_CASE("Recovery: a version in a directory that an earlier leader named is wr
 }
 
 TEST_CASE("Recovery: versions on disk serve before their model is back", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const std::string sampler = Publish(h, model, 3, 0);
-  Step(h, model, 4);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const std::string sampler = Publish(h, h.model, 3, 0);
+  Step(h, h.model, 4);
   Snapshot(h);
   h.AttachWorker("p2");
   h.Sample(sampler, 1);
   CHECK(h.worker->Received<SendSample>().size() == 1);
-  CHECK_FALSE(h.worker->Holds(model));
+  CHECK_FALSE(h.worker->Holds(h.model));
 }
 
 TEST_CASE("Recovery: a version on disk goes with its samplers", "[core]") {
@@ -286,16 +271,14 @@ TEST_CASE("Recovery: it does not wait for a quarantined request of its model, no
 
 TEST_CASE("Recovery: samples of a version that was lost while it was saved use the file",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const std::string sampler = Publish(h, model, 3, 0);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const std::string sampler = Publish(h, h.model, 3, 0);
   const std::string version = h.store.samplers().at(sampler).version_id;
   h.Advance(11 * kSecond);
   REQUIRE(h.worker->Received<SendSaveVersion>().size() == 1);
   std::vector<EventBody> reports = h.worker->TakeReports();
-  const CallId gradient = h.Gradient(model, 4);  // the recovery waits for its answer
+  const CallId gradient = h.Gradient(4);  // the recovery waits for its answer
   h.Post(h.worker->LoseVersion(version));
   const CallId sample = h.Sample(sampler, 1);
   CHECK(h.worker->Received<SendSample>().empty());
@@ -328,19 +311,17 @@ TEST_CASE("Recovery: samples that wait for their turn wait for a version that is
 
 TEST_CASE("Recovery: an answer that was not acknowledged before it is not taken after it",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
-  const std::string sampler = Publish(h, model, 3, 0);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  const std::string sampler = Publish(h, h.model, 3, 0);
   const std::string version = h.store.samplers().at(sampler).version_id;
-  h.Gradient(model, 4);
+  h.Gradient(4);
   h.RunWorker();
   h.Advance(11 * kSecond);
   std::vector<EventBody> saved = h.worker->TakeReports();
   h.RunWorker();
   REQUIRE(h.store.snapshots().size() == 1);
-  const CallId step = h.Step(model, 5);
+  const CallId step = h.Step(5);
   h.Post(h.worker->LoseVersion(version));
   for (EventBody& report : saved) h.Post(std::move(report));  // nothing is left to replay
   h.DetachWorker();
@@ -365,7 +346,7 @@ TEST_CASE("Recovery: an answer that was not acknowledged before it is not taken 
   h.Tick();
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 5 [4]"});
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]", "step 5 [4]"});
 }
 
 }  // namespace

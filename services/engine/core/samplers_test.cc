@@ -2,18 +2,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
+#include "services/engine/core/testing/recovery_steps.h"
 
 namespace lathe::engine {
 namespace {
-
-// Makes an unnamed save and returns its sampler.
-std::string PublishAt(CoreHarness& h, const std::string& model, int64_t seq, int64_t sampler_seq) {
-  const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq},
-                             OperationKind::kSaveWeightsForSampler);
-  h.RunWorker();
-  return h.ResultOf(call)->sampling_session_id;
-}
 
 TEST_CASE("Sampler: creation is idempotent on session and seq", "[core]") {
   CoreHarness h;
@@ -26,12 +19,10 @@ TEST_CASE("Sampler: creation is idempotent on session and seq", "[core]") {
 }
 
 TEST_CASE("Sampler: unknown base models and foreign checkpoints are not found", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Save(model, 1, {.name = "a"}, OperationKind::kSaveWeightsForSampler);
+  ModelHarness h;
+  h.Save(1, {.name = "a"}, OperationKind::kSaveWeightsForSampler);
   h.RunWorker();
-  const std::string path = "tinker://" + model + "/sampler_weights/a";
+  const std::string path = "tinker://" + h.model + "/sampler_weights/a";
   const std::string foreign = h.NewSession(SessionOrdering::kSerial, "u");
   CHECK(h.AnswerTo(h.Sampler(foreign, 0, path, "u")).error->status == absl::StatusCode::kNotFound);
   h.Post(PublishCheckpoint{++h.last_call, "t", path, true});
@@ -39,31 +30,24 @@ TEST_CASE("Sampler: unknown base models and foreign checkpoints are not found", 
 }
 
 TEST_CASE("Sample: a request gets its seed, its limit and stable sequence ids", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const std::string sampler = session + ":sample:0";
-  const CallId call = h.Sample(sampler, 7, {2, 30, 0, false, 0});
+  SamplerHarness h;
+  const CallId call = h.Sample(h.sampler, 7, {2, 30, 0, false, 0});
   CHECK(h.AnswerTo(call).sample_sequence_ids ==
-        std::vector<std::string>{sampler + ":7:0", sampler + ":7:1"});
+        std::vector<std::string>{h.sampler + ":7:0", h.sampler + ":7:1"});
   const auto sent = h.worker->Received<SendSample>();
   REQUIRE(sent.size() == 1);
   CHECK(sent[0].max_tokens == 70);
   CHECK(sent[0].version_id.empty());
   CHECK(sent[0].tenant_id == "t");
   h.RunWorker();
-  const CallId again = h.Sample(sampler, 7, {2, 30, 0, false, 0});
+  const CallId again = h.Sample(h.sampler, 7, {2, 30, 0, false, 0});
   CHECK(h.AnswerTo(again).sample_sequence_ids == h.AnswerTo(call).sample_sequence_ids);
   CHECK(h.AnswerTo(again).id == h.AnswerTo(call).id);
 }
 
 TEST_CASE("Sample: a restart keeps the seed that was drawn", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  h.Sample(session + ":sample:0", 1);
+  SamplerHarness h;
+  h.Sample(h.sampler, 1);
   const uint64_t seed = h.worker->Received<SendSample>()[0].seed;
   h.RestartEngine();
   h.AttachWorker("p2");
@@ -72,11 +56,8 @@ TEST_CASE("Sample: a restart keeps the seed that was drawn", "[core]") {
 }
 
 TEST_CASE("Sample: prompt and max_tokens over the context are refused at submission", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const CallId call = h.Sample(session + ":sample:0", 1, {1, 60, 41, false, 0});
+  SamplerHarness h;
+  const CallId call = h.Sample(h.sampler, 1, {1, 60, 41, false, 0});
   CHECK(h.AnswerTo(call).error->message ==
         "Prompt length plus max_tokens exceeds the model's context window: 60 prompt tokens + 41 "
         "max_tokens > 100.");
@@ -105,26 +86,20 @@ TEST_CASE("Sample: what no worker's kv cache can hold is refused, or cut to what
 TEST_CASE("Sample: sequences in flight are bounded", "[core]") {
   CoreOptions options;
   options.max_inflight_sequences = 4;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  for (int64_t seq = 1; seq <= 6; ++seq) h.Sample(session + ":sample:0", seq, {2, 3, 5, false, 0});
+  SamplerHarness h(options);
+  for (int64_t seq = 1; seq <= 6; ++seq) h.Sample(h.sampler, seq, {2, 3, 5, false, 0});
   CHECK(h.worker->Received<SendSample>().size() == 2);
   h.RunWorker();
   CHECK(h.worker->Received<SendSample>().size() == 6);
 }
 
 TEST_CASE("Sample: a checkpoint's version is loaded once per formation", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Save(model, 1, {.name = "a"});
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
   h.RunWorker();
-  h.Sampler(session, 0, "tinker://" + model + "/weights/a");
-  h.Sample(session + ":sample:0", 1);
-  h.Sample(session + ":sample:0", 2);
+  h.Sampler(h.session, 0, "tinker://" + h.model + "/weights/a");
+  h.Sample(h.session + ":sample:0", 1);
+  h.Sample(h.session + ":sample:0", 2);
   CHECK(h.worker->Received<SendLoadVersion>().size() == 1);
   h.DetachWorker(/*process_gone=*/true);
   h.AttachWorker("p2");
@@ -134,17 +109,14 @@ TEST_CASE("Sample: a checkpoint's version is loaded once per formation", "[core]
 }
 
 TEST_CASE("Sample: a version that could not be loaded is tried again", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Save(model, 1, {.name = "a"});
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
   h.RunWorker();
-  h.Sampler(session, 0, "tinker://" + model + "/weights/a");
-  h.Sample(session + ":sample:0", 1);
+  h.Sampler(h.session, 0, "tinker://" + h.model + "/weights/a");
+  h.Sample(h.session + ":sample:0", 1);
   const std::string version = h.worker->Received<SendLoadVersion>()[0].version_id;
   h.Post(h.worker->LoseVersion(version));
-  h.Sample(session + ":sample:0", 2);
+  h.Sample(h.session + ":sample:0", 2);
   CHECK(h.worker->Received<SendLoadVersion>().size() == 2);
 }
 
@@ -166,22 +138,11 @@ TEST_CASE("Version: an unnamed save makes a sampler and a repetition returns it"
   CHECK(h.worker->Received<SendSample>()[0].version_id == model + "@1");
 }
 
-std::string PublishInflight(CoreHarness& h, const std::string& model, int64_t seq,
-                            int64_t sampler_seq) {
-  const CallId call = h.Save(model, seq, {.sampling_session_seq_id = sampler_seq, .inflight = true},
-                             OperationKind::kSaveWeightsForSampler);
-  h.RunWorker();
-  return h.ResultOf(call)->sampling_session_id;
-}
-
 TEST_CASE("Inflight: a later save moves the samplers of its model, and no others", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  const std::string snapshot = PublishAt(h, model, 1, 0);
-  const std::string first = PublishInflight(h, model, 2, 1);
-  const std::string second = PublishInflight(h, model, 3, 2);
+  ModelHarness h;
+  const std::string snapshot = Publish(h, h.model, 1, 0);
+  const std::string first = Publish(h, h.model, 2, 1, /*inflight=*/true);
+  const std::string second = Publish(h, h.model, 3, 2, /*inflight=*/true);
   CHECK(first != second);
   for (const std::string& sampler : {first, second, snapshot}) h.Sample(sampler, 1);
   const auto published = h.worker->Received<SendPublishVersion>();
@@ -200,38 +161,31 @@ TEST_CASE("Inflight: the shared version outlives a bound, a restart and all but 
           "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 100;  // size of one version of the fake worker
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  const std::string inflight = PublishInflight(h, model, 1, 0);
-  PublishInflight(h, model, 2, 1);
-  for (int64_t i = 2; i < 8; ++i) PublishAt(h, model, i + 1, i);
+  ModelHarness h(options);
+  const std::string inflight = Publish(h, h.model, 1, 0, /*inflight=*/true);
+  Publish(h, h.model, 2, 1, /*inflight=*/true);
+  for (int64_t i = 2; i < 8; ++i) Publish(h, h.model, i + 1, i);
   h.RestartEngine();
   h.ReattachWorker();
   const CallId call = h.Sample(inflight, 1);
   h.RunWorker();
   CHECK(h.StateOf(call) == RequestState::kDone);
   for (const SendDropVersion& drop : h.worker->Received<SendDropVersion>()) {
-    CHECK(drop.version_id != model + "@inflight");
+    CHECK(drop.version_id != h.model + "@inflight");
   }
-  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  h.Post(FinishSession{++h.last_call, "t", h.session, "success", ""});
   h.RunWorker();
   int64_t num_drops = 0;
   for (const SendDropVersion& drop : h.worker->Received<SendDropVersion>()) {
-    num_drops += drop.version_id == model + "@inflight";
+    num_drops += drop.version_id == h.model + "@inflight";
   }
   CHECK(num_drops == 1);
 }
 
 TEST_CASE("Sampler: every copy of a client gets another number, after a restart too", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const std::string sampler = session + ":sample:0";
+  SamplerHarness h;
   const auto join = [&](const std::string& tenant) {
-    h.Post(JoinSamplingSession{++h.last_call, tenant, sampler});
+    h.Post(JoinSamplingSession{++h.last_call, tenant, h.sampler});
     return h.AnswerTo(h.last_call);
   };
   CHECK(join("t").client_counter == 1);
@@ -240,35 +194,30 @@ TEST_CASE("Sampler: every copy of a client gets another number, after a restart 
   h.RestartEngine();
   CHECK(join("t").client_counter == 3);
   h.HoldCommits();
-  h.Post(JoinSamplingSession{++h.last_call, "t", sampler});
+  h.Post(JoinSamplingSession{++h.last_call, "t", h.sampler});
   CHECK(h.FindAnswer(h.last_call) == nullptr);
   h.CommitAll();
   CHECK(h.AnswerTo(h.last_call).client_counter == 4);
 }
 
 TEST_CASE("Version: the end of its session frees it on the worker", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  PublishAt(h, model, 1, 0);
-  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  ModelHarness h;
+  Publish(h, h.model, 1, 0);
+  h.Post(FinishSession{++h.last_call, "t", h.session, "success", ""});
   const auto drops = h.worker->Received<SendDropVersion>();
   REQUIRE(drops.size() == 1);
-  CHECK(drops[0].version_id == model + "@1");
+  CHECK(drops[0].version_id == h.model + "@1");
 }
 
 TEST_CASE("Version: the least recently sampled go when a tenant has too much", "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 500;  // size of five versions of the fake worker
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h(options);
   std::vector<std::string> samplers;
-  for (int64_t i = 0; i < 5; ++i) samplers.push_back(PublishAt(h, model, i + 1, i));
+  for (int64_t i = 0; i < 5; ++i) samplers.push_back(Publish(h, h.model, i + 1, i));
   h.Sample(samplers[0], 1);
   h.RunWorker();
-  samplers.push_back(PublishAt(h, model, 6, 5));
+  samplers.push_back(Publish(h, h.model, 6, 5));
   // The newest four stay, and of the other two the one sampled last.
   const CallId dropped = h.Sample(samplers[1], 1);
   CHECK(h.ErrorOf(dropped)->code == "version_dropped");
@@ -281,17 +230,14 @@ TEST_CASE("Version: the least recently sampled go when a tenant has too much", "
 TEST_CASE("Version: a dropping that got lost is repeated when the worker is adopted", "[core]") {
   CoreOptions options;
   options.sampler_versions_bytes = 100;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  for (int64_t i = 0; i < 5; ++i) PublishAt(h, model, i + 1, i);
+  ModelHarness h(options);
+  for (int64_t i = 0; i < 5; ++i) Publish(h, h.model, i + 1, i);
   REQUIRE(h.worker->Received<SendDropVersion>().size() == 1);
   const std::string dropped = h.worker->Received<SendDropVersion>().front().version_id;
   WorkerAttached hello = h.worker->Hello();
   hello.versions.push_back({dropped, 1});
   h.DetachWorker();
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   REQUIRE(h.worker->Received<SendDropVersion>().size() == 2);
   CHECK(h.worker->Received<SendDropVersion>().back().version_id == dropped);
 }
@@ -302,7 +248,7 @@ TEST_CASE("Version: of an unloaded model, what only the lost worker held fails",
   h.worker->writes_to_disk = false;
   const std::string session = h.NewSession();
   const std::string model = h.NewModel(session);
-  const std::string sampler = PublishAt(h, model, 1, 0);
+  const std::string sampler = Publish(h, model, 1, 0);
   h.Sampler(session, 1, "");
   h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   h.RunWorker();
@@ -328,10 +274,8 @@ TEST_CASE("Version: of an unloaded model, what only the lost worker held fails",
 }
 
 TEST_CASE("Version: an adopted worker still serves what it holds", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const std::string sampler = PublishAt(h, model, 1, 0);
+  ModelHarness h;
+  const std::string sampler = Publish(h, h.model, 1, 0);
   h.RestartEngine();
   h.ReattachWorker();
   const CallId call = h.Sample(sampler, 1);
@@ -340,11 +284,8 @@ TEST_CASE("Version: an adopted worker still serves what it holds", "[core]") {
 }
 
 TEST_CASE("Sample: one that is cancelled fails, and its worker drops it", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const CallId call = h.Sample(session + ":sample:0", 1);
+  SamplerHarness h;
+  const CallId call = h.Sample(h.sampler, 1);
   const std::string id = h.AnswerTo(call).id;
   h.Post(CancelSample{.tenant_id = "other tenant", .request_id = id});
   CHECK_FALSE(h.Done(call));
@@ -359,16 +300,13 @@ TEST_CASE("Sample: one that is cancelled fails, and its worker drops it", "[core
 }
 
 TEST_CASE("Sample: one that waits for a worker can be cancelled, a complete one not", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const CallId complete = h.Sample(session + ":sample:0", 1);
+  SamplerHarness h;
+  const CallId complete = h.Sample(h.sampler, 1);
   h.RunWorker();
   h.Post(CancelSample{.tenant_id = "t", .request_id = h.AnswerTo(complete).id});
   CHECK(h.StateOf(complete) == RequestState::kDone);
   h.DetachWorker();
-  const CallId waiting = h.Sample(session + ":sample:0", 2);
+  const CallId waiting = h.Sample(h.sampler, 2);
   h.Post(CancelSample{.tenant_id = "t", .request_id = h.AnswerTo(waiting).id});
   CHECK(h.ErrorOf(waiting)->code == "cancelled");
   CHECK(h.worker->Received<SendCancel>().empty());

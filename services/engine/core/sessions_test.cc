@@ -6,7 +6,7 @@
 #include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/retention.h"
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
@@ -17,19 +17,16 @@ CallId Finish(CoreHarness& h, const std::string& session, const std::string& rea
 }
 
 TEST_CASE("Session: finishing completes queued work first, then frees everything", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Gradient(model, 1);
-  const CallId step = h.Step(model, 2);
-  CHECK_FALSE(h.AnswerTo(Finish(h, session)).error.has_value());
-  CHECK(h.worker->Holds(model));
+  ModelHarness h;
+  h.Gradient(1);
+  const CallId step = h.Step(2);
+  CHECK_FALSE(h.AnswerTo(Finish(h, h.session)).error.has_value());
+  CHECK(h.worker->Holds(h.model));
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK_FALSE(h.worker->Holds(model));
-  CHECK(h.store.models().at(model).state == ModelState::kUnloaded);
-  CHECK(h.store.sessions().at(session).state == SessionState::kEnded);
+  CHECK_FALSE(h.worker->Holds(h.model));
+  CHECK(h.store.models().at(h.model).state == ModelState::kUnloaded);
+  CHECK(h.store.sessions().at(h.session).state == SessionState::kEnded);
 }
 
 TEST_CASE("Session: the first reason stays and a repeated finish succeeds", "[core]") {
@@ -43,17 +40,14 @@ TEST_CASE("Session: the first reason stays and a repeated finish succeeds", "[co
 }
 
 TEST_CASE("Session: after its end nothing new is taken and heartbeats say so", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Gradient(model, 1);
-  Finish(h, session);
-  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "session_finished");
+  ModelHarness h;
+  h.Gradient(1);
+  Finish(h, h.session);
+  CHECK(h.AnswerTo(h.Gradient(2)).error->code == "session_finished");
   h.RunWorker();
-  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "session_finished");
-  CHECK(h.AnswerTo(h.CreateModel(session, 1)).error->code == "session_finished");
-  CHECK(h.AnswerTo(SendHeartbeat(h, session)).session_finished);
+  CHECK(h.AnswerTo(h.Gradient(2)).error->code == "session_finished");
+  CHECK(h.AnswerTo(h.CreateModel(h.session, 1)).error->code == "session_finished");
+  CHECK(h.AnswerTo(SendHeartbeat(h, h.session)).session_finished);
 }
 
 TEST_CASE("Session: 600 s without a sign of life end one that is not kept as expired", "[core]") {
@@ -137,20 +131,18 @@ TEST_CASE("Session: its end releases what waits over a gap", "[core]") {
 }
 
 TEST_CASE("Unload: it waits for everything before it and is repeatable", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId step = h.Step(model, 1);
+  ModelHarness h;
+  const CallId step = h.Step(1);
   const CallId unload =
-      h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+      h.SubmitArgs(h.model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   const CallId again =
-      h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+      h.SubmitArgs(h.model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
   CHECK(h.AnswerTo(again).id == h.AnswerTo(unload).id);
-  CHECK(h.AnswerTo(h.Step(model, 2)).error->code == "model_unloaded");
+  CHECK(h.AnswerTo(h.Step(2)).error->code == "model_unloaded");
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.ResultOf(unload)->model_id == model);
-  CHECK_FALSE(h.worker->Holds(model));
+  CHECK(h.ResultOf(unload)->model_id == h.model);
+  CHECK_FALSE(h.worker->Holds(h.model));
   CHECK(h.worker->Received<SendDropAdapter>().size() == 1);
 }
 
@@ -173,11 +165,9 @@ TEST_CASE("Drain: no new work, what runs completes, unsaved models are named", "
 }
 
 TEST_CASE("Drain: what cannot run stays accepted for the next start", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.DetachWorker();
-  const CallId step = h.Step(model, 1);
+  const CallId step = h.Step(1);
   h.Post(Drain{++h.last_call});
   CHECK(h.AnswerTo(h.last_call).pending_requests == 1);
   h.RestartEngine();
@@ -187,23 +177,19 @@ TEST_CASE("Drain: what cannot run stays accepted for the next start", "[core]") 
 }
 
 TEST_CASE("Retention: an hour after delivery a request is forgotten, a day without", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  h.Sampler(session, 0, "");
-  const std::string sampler = session + ":sample:0";
-  const std::string delivered = h.AnswerTo(h.Sample(sampler, 1)).id;
-  const std::string waiting = h.AnswerTo(h.Sample(sampler, 2)).id;
+  SamplerHarness h;
+  const std::string delivered = h.AnswerTo(h.Sample(h.sampler, 1)).id;
+  const std::string waiting = h.AnswerTo(h.Sample(h.sampler, 2)).id;
   h.RunWorker();
   h.Post(Delivered{delivered});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
-    SendHeartbeat(h, session);
+    SendHeartbeat(h, h.session);
   }
   CHECK(h.store.requests().count(delivered) == 0);
   CHECK(h.store.requests().count(waiting) == 1);
-  CHECK(h.AnswerTo(h.Sample(sampler, 1)).id != delivered);
-  CHECK(h.AnswerTo(h.Sample(sampler, 2)).id == waiting);
+  CHECK(h.AnswerTo(h.Sample(h.sampler, 1)).id != delivered);
+  CHECK(h.AnswerTo(h.Sample(h.sampler, 2)).id == waiting);
 }
 
 TEST_CASE("Retention: of very many the delivered ones are forgotten after a minute", "[core]") {
@@ -260,25 +246,22 @@ TEST_CASE("Retention: one result that is not fetched does not keep the delivered
 }
 
 TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  const CallId gradient = h.Gradient(model, 1);
+  ModelHarness h;
+  const CallId gradient = h.Gradient(1);
   h.RunWorker();
   h.Post(Delivered{h.AnswerTo(gradient).id});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
-    SendHeartbeat(h, session);
+    SendHeartbeat(h, h.session);
   }
   REQUIRE(h.store.requests().count(h.AnswerTo(gradient).id) == 0);
   h.RestartEngine();
   h.ReattachWorker();
-  CHECK(IsClosedSeq(h.AnswerTo(h.Gradient(model, 1))));
-  const CallId step = h.Step(model, 2);
+  CHECK(IsClosedSeq(h.AnswerTo(h.Gradient(1))));
+  const CallId step = h.Step(2);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->History(model).back() == "step 2 [1]");
+  CHECK(h.worker->History(h.model).back() == "step 2 [1]");
 }
 
 TEST_CASE("Sessions: a project stays with the session, and with one that is forgotten here",

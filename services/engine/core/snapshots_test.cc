@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 #include "services/engine/core/testing/recovery_steps.h"
 
 namespace lathe::engine {
@@ -11,12 +11,10 @@ namespace {
 size_t NumSnapshots(const CoreHarness& h) { return h.worker->Received<SendSnapshot>().size(); }
 
 TEST_CASE("Snapshots: a model that changed is written once in an interval", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.Advance(11 * kSecond);
   CHECK(NumSnapshots(h) == 0);  // the creation needs none
-  Step(h, model, 1);
+  Step(h, h.model, 1);
   h.Tick();
   REQUIRE(NumSnapshots(h) == 1);
   h.RunWorker();
@@ -24,12 +22,12 @@ TEST_CASE("Snapshots: a model that changed is written once in an interval", "[co
   CHECK(h.store.snapshots().begin()->second.applied_seq == 2);
   h.Advance(20 * kSecond);
   CHECK(NumSnapshots(h) == 1);  // no change since the last one
-  h.Gradient(model, 3);
+  h.Gradient(3);
   h.RunWorker();
   h.Tick();
   CHECK(NumSnapshots(h) == 2);  // an open gradient is a change
   h.RunWorker();
-  Step(h, model, 4);
+  Step(h, h.model, 4);
   h.Advance(9 * kSecond);
   CHECK(NumSnapshots(h) == 2);
   h.Advance(2 * kSecond);
@@ -74,11 +72,9 @@ TEST_CASE("Snapshots: one at a time is written, the longest waiting model first"
 }
 
 TEST_CASE("Snapshots: bodies go when two snapshots have made them needless", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   for (int64_t seq = 1; seq <= 5; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     h.Advance(11 * kSecond);
     h.RunWorker();
     const size_t num_snapshots = h.store.snapshots().size();
@@ -86,17 +82,15 @@ TEST_CASE("Snapshots: bodies go when two snapshots have made them needless", "[c
     // Bodies up to the older of the two snapshots: those of steps 2 and 4.
     CHECK(h.store.dropped_bodies().size() == static_cast<size_t>(seq / 2));
   }
-  CHECK(h.store.models().at(model).log_from_seq == 4);
+  CHECK(h.store.models().at(h.model).log_from_seq == 4);
   CHECK(h.deleted_dirs.size() == 1);
 }
 
 TEST_CASE("Snapshots: bodies of what failed or changes nothing go at once", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
-  h.Forward(model, 1);
-  h.Gradient(model, 2);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
+  h.Forward(1);
+  h.Gradient(2);
   h.RunWorker();
   CHECK(h.store.dropped_bodies().size() == 2);
 }
@@ -104,20 +98,16 @@ TEST_CASE("Snapshots: bodies of what failed or changes nothing go at once", "[co
 TEST_CASE("Snapshots: long logs are cut before their time", "[core]") {
   CoreOptions options;
   options.snapshot_log_bytes = 100;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Train(model, 1, OperationKind::kForwardBackward, "", "t", 50);
+  ModelHarness h(options);
+  h.Train(h.model, 1, OperationKind::kForwardBackward, "", "t", 50);
   h.RunWorker();
   h.Tick();
   CHECK(NumSnapshots(h) == 1);
 }
 
 TEST_CASE("Snapshots: a failed one is tried again later, its files go", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.worker->writes_to_disk = false;
   h.Advance(11 * kSecond);
   h.RunWorker();
@@ -138,10 +128,8 @@ TEST_CASE("Snapshots: a failed one is tried again later, its files go", "[core]"
 }
 
 TEST_CASE("Snapshots: one that no model needs any more is removed", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  Step(h, model, 1);
+  ModelHarness h;
+  Step(h, h.model, 1);
   h.Advance(11 * kSecond);
   const std::string id = h.worker->Received<SendSnapshot>()[0].snapshot_id;
   h.DetachWorker();
@@ -155,20 +143,17 @@ TEST_CASE("Snapshots: one that no model needs any more is removed", "[core]") {
 
 TEST_CASE("Snapshots: everything of a model goes with it", "[core]") {
   const bool unloads = GENERATE(true, false);
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
+  ModelHarness h;
   for (int64_t seq = 1; seq <= 5; seq += 2) {
-    Step(h, model, seq);
+    Step(h, h.model, seq);
     h.Advance(11 * kSecond);
     h.RunWorker();
   }
   if (unloads) {
-    h.SubmitArgs(model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
+    h.SubmitArgs(h.model, OpClass::kUnload, 0, OperationKind::kUnloadModel, UnloadArgs{});
     h.RunWorker();
   } else {
-    h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+    h.Post(FinishSession{++h.last_call, "t", h.session, "success", ""});
   }
   CHECK(h.store.snapshots().empty());
   CHECK(h.deleted_dirs.size() == 3);
@@ -176,11 +161,9 @@ TEST_CASE("Snapshots: everything of a model goes with it", "[core]") {
 }
 
 TEST_CASE("Snapshots: a drain waits until what changed is written", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  h.Step(model, 2);
+  ModelHarness h;
+  h.Gradient(1);
+  h.Step(2);
   const CallId drain = ++h.last_call;
   h.Post(Drain{drain});
   CHECK(NumSnapshots(h) == 0);  // requests come first

@@ -2,17 +2,15 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
 
 TEST_CASE("Submit: a request is answered only after its commit", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.HoldCommits();
-  const CallId call = h.Gradient(model, 1);
+  const CallId call = h.Gradient(1);
   CHECK(h.FindAnswer(call) == nullptr);
   CHECK(h.worker->Received<SendTrainBatch>().empty());
   h.CommitOne();
@@ -22,75 +20,63 @@ TEST_CASE("Submit: a request is answered only after its commit", "[core]") {
 }
 
 TEST_CASE("Submit: what is ready at once is committed as dispatched in one write", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId call = h.Step(model, 1);
+  ModelHarness h;
+  const CallId call = h.Step(1);
   const RequestRow& row = h.store.requests().at(h.AnswerTo(call).id);
   CHECK(row.state == RequestState::kDispatched);
   CHECK(row.epoch == h.worker->epoch());
 }
 
 TEST_CASE("Submit: a repeated key gets the same request and runs once", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId first = h.Gradient(model, 1, "same");
-  const CallId during = h.Gradient(model, 1, "same");
+  ModelHarness h;
+  const CallId first = h.Gradient(1, "same");
+  const CallId during = h.Gradient(1, "same");
   h.RunWorker();
-  const CallId after = h.Gradient(model, 1, "same");
+  const CallId after = h.Gradient(1, "same");
   h.RunWorker();
   CHECK(h.AnswerTo(during).id == h.AnswerTo(first).id);
   CHECK(h.AnswerTo(after).id == h.AnswerTo(first).id);
-  CHECK(h.worker->History(model) == std::vector<std::string>{"fb 1"});
+  CHECK(h.worker->History(h.model) == std::vector<std::string>{"fb 1"});
 }
 
 TEST_CASE("Submit: a seq far above all that came is refused and abandons nothing", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  const CallId far = h.Gradient(model, 65538);
+  ModelHarness h;
+  h.Gradient(1);
+  const CallId far = h.Gradient(65538);
   REQUIRE(h.AnswerTo(far).error);
   CHECK(h.AnswerTo(far).error->status == absl::StatusCode::kResourceExhausted);
   CHECK(h.AnswerTo(far).error->code == "too_far_ahead");
   CHECK(h.AnswerTo(far).error->message ==
         "seq_id is 65538, limit is 65537: the last that came is 1");
-  CHECK_FALSE(h.AnswerTo(h.Gradient(model, 2)).error);
-  CHECK_FALSE(h.AnswerTo(h.Gradient(model, 65538)).error);
+  CHECK_FALSE(h.AnswerTo(h.Gradient(2)).error);
+  CHECK_FALSE(h.AnswerTo(h.Gradient(65538)).error);
 }
 
 TEST_CASE("Submit: a repetition waits for the commit of the original", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.HoldCommits();
-  h.Gradient(model, 1, "same");
-  const CallId again = h.Gradient(model, 1, "same");
+  h.Gradient(1, "same");
+  const CallId again = h.Gradient(1, "same");
   CHECK(h.FindAnswer(again) == nullptr);
   h.CommitAll();
   CHECK_FALSE(h.AnswerTo(again).id.empty());
 }
 
 TEST_CASE("Submit: a repeated key is known after a restart", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId first = h.Gradient(model, 1, "same");
+  ModelHarness h;
+  const CallId first = h.Gradient(1, "same");
   h.RunWorker();
   h.RestartEngine();
   h.ReattachWorker();
-  const CallId again = h.Gradient(model, 1, "same");
+  const CallId again = h.Gradient(1, "same");
   CHECK(h.AnswerTo(again).id == h.AnswerTo(first).id);
 }
 
 TEST_CASE("Submit: another kind or content under the same seq is refused by name", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1, "one");
-  const CallId content = h.Gradient(model, 1, "two");
-  const CallId kind = h.Step(model, 1);
+  ModelHarness h;
+  h.Gradient(1, "one");
+  const CallId content = h.Gradient(1, "two");
+  const CallId kind = h.Step(1);
   for (const CallId call : {content, kind}) {
     REQUIRE(h.AnswerTo(call).error.has_value());
     CHECK(h.AnswerTo(call).error->code == "seq_id_reused");
@@ -100,22 +86,18 @@ TEST_CASE("Submit: another kind or content under the same seq is refused by name
 }
 
 TEST_CASE("Submit: without a seq the next one is taken", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 0);
-  h.Gradient(model, 0);
-  h.Step(model, 0);
+  ModelHarness h;
+  h.Gradient(0);
+  h.Gradient(0);
+  h.Step(0);
   h.RunWorker();
-  CHECK(h.worker->History(model) == std::vector<std::string>{"fb 1", "fb 2", "step 3 [1,2]"});
+  CHECK(h.worker->History(h.model) == std::vector<std::string>{"fb 1", "fb 2", "step 3 [1,2]"});
 }
 
 TEST_CASE("Submit: a foreign model looks like an absent one", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId foreign = h.Train(model, 1, OperationKind::kOptimStep, "", "other");
-  const CallId absent = h.Train(model + "9", 1, OperationKind::kOptimStep, "", "other");
+  ModelHarness h;
+  const CallId foreign = h.Train(h.model, 1, OperationKind::kOptimStep, "", "other");
+  const CallId absent = h.Train(h.model + "9", 1, OperationKind::kOptimStep, "", "other");
   CHECK(h.AnswerTo(foreign).error->status == absl::StatusCode::kNotFound);
   CHECK(h.AnswerTo(foreign).error->message + "9" !=
         h.AnswerTo(absent).error->message);  // the id is in it
@@ -123,12 +105,10 @@ TEST_CASE("Submit: a foreign model looks like an absent one", "[core]") {
 }
 
 TEST_CASE("Submit: an invalid forward_backward fails through its future", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   Submit submit;
   submit.tenant_id = "t";
-  submit.owner_id = model;
+  submit.owner_id = h.model;
   submit.seq_id = 1;
   submit.args = TrainArgs{};
   submit.payload = {"bad-body", 10, 1};
@@ -164,16 +144,14 @@ TEST_CASE("Submit: an invalid optim_step is refused and its seq consumed", "[cor
 TEST_CASE("Submit: over a bound it is refused with the bound's name", "[core]") {
   CoreOptions options;
   options.max_rows_per_model = 2;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  h.Gradient(model, 2);
-  const CallId third = h.Gradient(model, 3);
+  ModelHarness h(options);
+  h.Gradient(1);
+  h.Gradient(2);
+  const CallId third = h.Gradient(3);
   CHECK(h.AnswerTo(third).error->status == absl::StatusCode::kResourceExhausted);
   CHECK(h.AnswerTo(third).error->code == "max_rows_per_model");
   h.RunWorker();
-  CHECK_FALSE(h.AnswerTo(h.Gradient(model, 3)).error.has_value());
+  CHECK_FALSE(h.AnswerTo(h.Gradient(3)).error.has_value());
 }
 
 TEST_CASE("Submit: the total bound never refuses a tenant below its share", "[core]") {

@@ -39,12 +39,18 @@ struct Served : Roles {
   }
 };
 
+// A version of one step is published.
+struct Published : Served {
+  Published() {
+    Train(1);
+    Publish(3, 0);
+  }
+};
+
 using Transport = RecordWeightTransfer::Transport;
 
 TEST_CASE("Weight transfer: a version is read from memory, and no file is written", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   const CallId first = t.SampleNow(0);
   const CallId second = t.SampleNow(1);
   CHECK(t.h.Done(first));
@@ -89,9 +95,7 @@ TEST_CASE("Weight transfer: of many at once some go as files, and no transfer fa
 
 TEST_CASE("Weight transfer: what could not be written either comes from memory after the pause",
           "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   t.other->loads_versions = false;
   const CallId sample = t.SampleNow(0);
   t.h.worker->writes_to_disk = false;
@@ -106,9 +110,7 @@ TEST_CASE("Weight transfer: what could not be written either comes from memory a
 }
 
 TEST_CASE("Weight transfer: samples are not sent before the version is there", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   t.other->loads_versions = false;
   const CallId sample = t.SampleNow(0);
   CHECK(t.LastLoad().source_group == "g");
@@ -151,9 +153,7 @@ TEST_CASE("Weight transfer: samples are not sent before the version is there", "
 }
 
 TEST_CASE("Weight transfer: after a failure versions are written for a while", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   t.other->is_cut_off = true;
   const CallId sample = t.SampleNow(0);
   CHECK(t.h.Done(sample));
@@ -179,9 +179,7 @@ TEST_CASE("Weight transfer: after a failure versions are written for a while", "
 }
 
 TEST_CASE("Weight transfer: the group that serves is lost", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
 
   SECTION("before the version is read: it is made again, and read then") {
     const CallId sample = t.h.Sample(t.sampler, 0);
@@ -225,9 +223,7 @@ TEST_CASE("Weight transfer: the group that serves is lost", "[core]") {
 }
 
 TEST_CASE("Weight transfer: a version that its home cannot serve goes as a file", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   t.other->loads_versions = false;
   const CallId sample = t.h.Sample(t.sampler, 0);
   t.h.worker->TakeReports();
@@ -281,9 +277,7 @@ TEST_CASE("Weight transfer: of an inflight version samples wait for the newest p
 }
 
 TEST_CASE("Weight transfer: several groups read it, each when it is needed there", "[core]") {
-  Served t;
-  t.Train(1);
-  t.Publish(3, 0);
+  Published t;
   t.SampleNow(0);
   FakeWorker& third = t.h.AttachOther("i", GroupRole::kSample);
   const CallId runs = t.h.Sample(t.sampler, 1);  // makes group "h" busier

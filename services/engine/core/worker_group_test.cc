@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "services/engine/core/testing/core_harness.h"
+#include "services/engine/core/testing/model_harness.h"
 
 namespace lathe::engine {
 namespace {
@@ -39,45 +39,40 @@ TEST_CASE("Group: nothing is sent while the base model loads", "[core]") {
 }
 
 TEST_CASE("Group: a killed engine adopts the living worker and goes on", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
+  ModelHarness h;
+  h.Gradient(1);
   h.RunWorker();
-  h.Gradient(model, 2);
-  h.Step(model, 3);
-  h.Gradient(model, 4);
+  h.Gradient(2);
+  h.Step(3);
+  h.Gradient(4);
   h.worker->RunOne();  // the report is lost with the engine
   h.RestartEngine();
   h.ReattachWorker();
   CHECK(h.worker->Received<AdoptGroup>().size() == 1);
   h.RunWorker();
-  const CallId last = h.Step(model, 5);
+  const CallId last = h.Step(5);
   h.RunWorker();
   CHECK(h.StateOf(last) == RequestState::kDone);
-  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->History(h.model) ==
+        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
 }
 
 TEST_CASE("Group: a step whose result the dead engine never saw is not run again", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
+  ModelHarness h;
+  h.Gradient(1);
   h.RunWorker();
-  const CallId step = h.Step(model, 2);
+  const CallId step = h.Step(2);
   h.worker->RunOne();
   h.RestartEngine();
   h.ReattachWorker();
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
-  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 2 [1]"});
 }
 
 TEST_CASE("Group: results are acknowledged once they are durable", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId call = h.Gradient(model, 1);
+  ModelHarness h;
+  const CallId call = h.Gradient(1);
   const std::string id = h.AnswerTo(call).id;
   h.HoldCommits();
   h.worker->RunOne();
@@ -89,10 +84,8 @@ TEST_CASE("Group: results are acknowledged once they are durable", "[core]") {
 }
 
 TEST_CASE("Group: a result already decided is only acknowledged", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  const CallId call = h.Step(model, 1);
+  ModelHarness h;
+  const CallId call = h.Step(1);
   h.RunWorker();
   WorkerDone again;
   again.group = "g";
@@ -107,12 +100,9 @@ TEST_CASE("Group: a result already decided is only acknowledged", "[core]") {
 }
 
 TEST_CASE("Group: a new process gets the models again, and what was not ready", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  const CallId gradient = h.Gradient(model, 1);
-  const CallId creating = h.CreateModel(session, 1);
+  ModelHarness h;
+  const CallId gradient = h.Gradient(1);
+  const CallId creating = h.CreateModel(h.session, 1);
   const int64_t old_epoch = h.worker->epoch();
   h.AttachWorker("p2");
   CHECK(h.worker->epoch() == old_epoch + 1);
@@ -120,15 +110,13 @@ TEST_CASE("Group: a new process gets the models again, and what was not ready", 
   h.RunWorker();
   CHECK(h.StateOf(creating) == RequestState::kDone);
   CHECK(h.StateOf(gradient) == RequestState::kDone);
-  CHECK(h.worker->History(model) == History{"fb 1"});
+  CHECK(h.worker->History(h.model) == History{"fb 1"});
 }
 
 TEST_CASE("Group: a worker that stays away is declared dead after worker_lost_timeout", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h;
   h.DetachWorker();
-  const CallId call = h.Gradient(model, 1);
+  const CallId call = h.Gradient(1);
   h.Advance(14 * kSecond);
   CHECK_FALSE(h.Done(call));
   h.Advance(2 * kSecond);
@@ -140,55 +128,48 @@ TEST_CASE("Group: a worker that stays away is declared dead after worker_lost_ti
 }
 
 TEST_CASE("Group: a broken connection loses nothing", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.Gradient(model, 1);
-  h.Step(model, 2);
+  ModelHarness h;
+  h.Gradient(1);
+  h.Step(2);
   h.DetachWorker();
   h.worker->RunOne();
-  h.Gradient(model, 3);
+  h.Gradient(3);
   h.ReattachWorker();
   h.RunWorker();
-  CHECK(h.worker->History(model) == History{"fb 1", "step 2 [1]", "fb 3"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 2 [1]", "fb 3"});
 }
 
 TEST_CASE("Group: a lost clearing is repeated when the worker is adopted", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  h.Gradient(model, 1);
-  h.Gradient(model, 2);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  h.Gradient(2);
   h.RunWorker();
   h.DetachWorker();
-  h.Step(model, 3);  // refused; the command to clear is lost
+  h.Step(3);  // refused; the command to clear is lost
   h.RestartEngine();
   h.ReattachWorker();
-  h.Gradient(model, 4);
-  h.Step(model, 5);
+  h.Gradient(4);
+  h.Step(5);
   h.RunWorker();
-  CHECK(h.worker->History(model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->History(h.model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
 }
 
 TEST_CASE("Group: a clearing that is still to run is not repeated behind the next gradient",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
-  h.worker->FailOnce(model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
-  h.Gradient(model, 1);
-  h.Gradient(model, 2);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  h.Gradient(2);
   h.RunWorker();
-  h.Step(model, 3);  // refused
-  h.Gradient(model, 4);
+  h.Step(3);  // refused
+  h.Gradient(4);
   WorkerAttached hello = h.worker->Hello();
   REQUIRE(hello.running_request_ids.size() == 1);
   hello.models.front().window = {1};
   h.DetachWorker();
   h.worker->ForgetReceived();
-  h.attached = true;
-  h.Post(hello);
+  h.ReattachAs(hello);
   CHECK(h.worker->Received<AdoptGroup>().size() == 1);
   CHECK(h.worker->Received<SendClearGradient>().empty());
 }
@@ -217,26 +198,20 @@ TEST_CASE("Group: what was decided for a stream goes to no later one", "[core]")
 
 TEST_CASE("Group: models and versions that are not needed any more are dropped on adoption",
           "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
+  ModelHarness h;
   h.DetachWorker();
-  h.Post(FinishSession{++h.last_call, "t", session, "success", ""});
+  h.Post(FinishSession{++h.last_call, "t", h.session, "success", ""});
   h.RestartEngine();
   h.ReattachWorker();
   h.RunWorker();
-  CHECK_FALSE(h.worker->Holds(model));
+  CHECK_FALSE(h.worker->Holds(h.model));
 }
 
 TEST_CASE("Group: what the store could not give in time is sent with the next tick", "[core]") {
-  CoreHarness h;
-  h.AttachWorker();
-  const std::string session = h.NewSession();
-  const std::string model = h.NewModel(session);
-  h.Sampler(session, 0, "");
-  const CallId gradient = h.Gradient(model, 1);
-  const CallId sample = h.Sample(session + ":sample:0", 1);
+  ModelHarness h;
+  h.Sampler(h.session, 0, "");
+  const CallId gradient = h.Gradient(1);
+  const CallId sample = h.Sample(h.session + ":sample:0", 1);
   h.worker->ForgetQueue();
   for (const CallId call : {gradient, sample}) {
     h.Post(BodyUnavailable{"g", h.worker->epoch(), h.AnswerTo(call).id});
@@ -273,11 +248,9 @@ size_t NumSent(const CoreHarness& h) {
 TEST_CASE("Batching: a busy worker gets what there is, up to two batches", "[core]") {
   CoreOptions options;
   options.batch_tokens = 100;
-  CoreHarness h(options);
-  h.AttachWorker();
-  const std::string model = h.NewModel(h.NewSession());
+  ModelHarness h(options);
   for (int64_t seq = 1; seq <= 12; ++seq) {
-    h.Train(model, seq, OperationKind::kForwardBackward, "", "t", 50);
+    h.Train(h.model, seq, OperationKind::kForwardBackward, "", "t", 50);
   }
   CHECK(NumSent(h) == 4);
   h.RunWorkerOnce();

@@ -48,9 +48,9 @@ FakeWorker& CoreHarness::AttachOther(const std::string& group, GroupRole other_r
   return attached_now;
 }
 
-void CoreHarness::ReattachWorker() {
+void CoreHarness::ReattachAs(const WorkerAttached& hello) {
   attached = true;
-  Post(worker->Hello());
+  Post(hello);
 }
 
 void CoreHarness::DetachWorker(bool process_gone) {

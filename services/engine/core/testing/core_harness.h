@@ -33,7 +33,9 @@ class CoreHarness {
 
   void AttachWorker(const std::string& process_id = "p1", bool ready = true,
                     const std::string& base_model = "base");
-  void ReattachWorker();
+  void ReattachWorker() { ReattachAs(worker->Hello()); }
+  // Attaches the worker with another Hello than its own.
+  void ReattachAs(const WorkerAttached& hello);
   // Attaches a worker of another group. It receives commands and runs in RunWorker too.
   FakeWorker& AttachOther(const std::string& group, GroupRole role = GroupRole::kBoth);
   void ReattachOther(const std::string& group) { Post(others.at(group)->Hello()); }
