@@ -155,18 +155,9 @@ TEST_CASE("Accounts: usage is there with the result, once, with its session's pr
           "[engine][accounts]") {
   Accounts f;
   f.client.MakeModel();
-  std::string id;
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1, 5), &id).ok());
-  CHECK(f.client.Result(id).has_forward_backward());
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1, 5), &id).ok());
-  v1::SaveWeightsRequest save;
-  save.set_model_id(f.client.model_id());
-  save.set_seq_id(2);
-  save.set_name("a");
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::SaveWeights, save, &id).ok());
-  CHECK(f.client.Result(id).has_save_weights());
+  CHECK(f.client.Result(f.client.Train(1, 5)).has_forward_backward());
+  f.client.Train(1, 5);
+  CHECK(f.client.Result(f.client.Save(2, "a")).has_save_weights());
   REQUIRE(f.Assign(f.client.key(), f.client.session_id(), "p").ok());
   f.engine.Restart();
 

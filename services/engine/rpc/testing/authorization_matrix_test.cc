@@ -150,11 +150,7 @@ class World {
     own_ = kAbsent;
     Own("$S") = f_.client.session_id();
     Own("$M") = f_.client.model_id();
-    v1::SaveWeightsRequest save;
-    save.set_model_id(f_.client.model_id());
-    save.set_seq_id(1);
-    save.set_name("kept");
-    REQUIRE(f_.client.Submit(&v1::Engine::Stub::SaveWeights, save, &Own("$R")).ok());
+    Own("$R") = f_.client.Save(1, "kept");
     Own("$P") = f_.client.Result(Own("$R")).save_weights().path();
     v1::SaveWeightsExternalRequest external;
     external.set_model_id(f_.client.model_id());

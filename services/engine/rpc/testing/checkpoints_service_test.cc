@@ -19,13 +19,7 @@ struct Saved : Fixture {
 
   Saved() {
     client.MakeModel();
-    v1::SaveWeightsRequest save;
-    save.set_model_id(client.model_id());
-    save.set_seq_id(1);
-    save.set_name("a");
-    std::string id;
-    REQUIRE(client.Submit(&v1::Engine::Stub::SaveWeights, save, &id).ok());
-    training = client.Result(id).save_weights().path();
+    training = client.Result(client.Save(1, "a")).save_weights().path();
     const v1::OperationResult result = client.Result(Export(2, {}));
     external = result.save_weights_external().path();
     CHECK(result.kind() == v1::OPERATION_KIND_SAVE_WEIGHTS_EXTERNAL);

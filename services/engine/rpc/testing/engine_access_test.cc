@@ -12,9 +12,7 @@ namespace {
 TEST_CASE("Engine: a tenant sees nothing of another", "[engine]") {
   Fixture f;
   f.client.MakeModel();
-  std::string request_id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &request_id)
-              .ok());
+  const std::string request_id = f.client.Train(1);
   f.client.Result(request_id);
   Client stranger(f.engine, f.engine.MakeKey("other"));
 
@@ -69,13 +67,7 @@ TEST_CASE("Engine: a worker with another secret or version is refused", "[engine
 TEST_CASE("Engine: a saved checkpoint is listed, described, signed and opened", "[engine]") {
   Fixture f;
   f.client.MakeModel();
-  v1::SaveWeightsRequest save;
-  save.set_model_id(f.client.model_id());
-  save.set_seq_id(1);
-  save.set_name("final");
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::SaveWeights, save, &id).ok());
-  const std::string path = f.client.Result(id).save_weights().path();
+  const std::string path = f.client.Result(f.client.Save(1, "final")).save_weights().path();
   CHECK(path == "tinker://" + f.client.model_id() + "/weights/final");
 
   v1::ListCheckpointsResponse list;

@@ -21,10 +21,8 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
   CHECK(model.tokenizer_id() == "/tokenizer");
   CHECK(model.lora_rank() == 8);
 
-  std::string train_id;
+  const std::string train_id = f.client.Train(1);
   std::string step_id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &train_id)
-              .ok());
   REQUIRE(f.client.OptimStep(2, &step_id).ok());
   CHECK(f.client.Result(create_id).create_model().model_id() == f.client.model_id());
   const v1::OperationResult trained = f.client.Result(train_id);
@@ -37,8 +35,7 @@ TEST_CASE("Engine: a model is made, trained, stepped and sampled", "[engine]") {
   save.set_model_id(f.client.model_id());
   save.set_seq_id(3);
   save.set_sampling_session_seq_id(0);
-  std::string save_id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::SaveWeightsForSampler, save, &save_id).ok());
+  const std::string save_id = f.client.Accept(&v1::Engine::Stub::SaveWeightsForSampler, save);
   const v1::OperationResult saved = f.client.Result(save_id);
   const std::string sampler = saved.save_weights_for_sampler().sampling_session_id();
   INFO(saved.ShortDebugString());
@@ -135,8 +132,7 @@ TEST_CASE("Engine: an invalid forward_backward fails through its future", "[engi
   f.client.MakeModel();
   v1::ForwardBackwardRequest request = f.client.TrainRequest(1);
   request.mutable_data(0)->mutable_model_input(0)->set_tokens(Tokens({1, 768, 3}));
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  const std::string id = f.client.Accept(&v1::Engine::Stub::ForwardBackward, request);
   const v1::OperationResult result = f.client.Result(id);
   CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
   CHECK(result.error().code() == "bad_token");
@@ -151,19 +147,15 @@ TEST_CASE("Engine: a body that could not be read uses up its seq_id", "[engine]"
   request.set_model_id(f.client.model_id());
   request.set_seq_id(1);
   request.set_malformed("data[3] ends at byte 17");
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  const std::string id = f.client.Accept(&v1::Engine::Stub::ForwardBackward, request);
   const v1::OperationResult result = f.client.Result(id);
   CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
   CHECK(result.error().code() == "malformed");
   CHECK(result.error().message() == "data[3] ends at byte 17");
 
-  std::string repeated;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &repeated).ok());
+  const std::string repeated = f.client.Accept(&v1::Engine::Stub::ForwardBackward, request);
   CHECK(repeated == id);
-  std::string next;
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(2), &next).ok());
+  const std::string next = f.client.Train(2);
   CHECK(f.client.Result(next).has_forward_backward());
 }
 
@@ -227,8 +219,7 @@ TEST_CASE("Engine: another optimizer's parameters fail through the future", "[en
   step.set_model_id(f.client.model_id());
   step.set_seq_id(1);
   step.set_other_optimizer_type("dimuon");
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::OptimStep, step, &id).ok());
+  const std::string id = f.client.Accept(&v1::Engine::Stub::OptimStep, step);
   const v1::OperationResult result = f.client.Result(id);
   CHECK(result.error().category() == v1::ERROR_CATEGORY_USER);
   CHECK_THAT(result.error().message(), Catch::Contains("dimuon"));
@@ -237,15 +228,10 @@ TEST_CASE("Engine: another optimizer's parameters fail through the future", "[en
 TEST_CASE("Engine: a repeated request has one id, another content is refused", "[engine]") {
   Fixture f;
   f.client.MakeModel();
-  std::string first;
-  std::string second;
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &first).ok());
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &second).ok());
-  CHECK(first == second);
+  CHECK(f.client.Train(1) == f.client.Train(1));
+  std::string id;
   const absl::Status other =
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1, 4), &second);
+      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1, 4), &id);
   CHECK(other.code() == absl::StatusCode::kInvalidArgument);
   CHECK(ErrorCode(other) == "seq_id_reused");
 }
@@ -254,8 +240,7 @@ TEST_CASE("Engine: a pending result is answered as pending when its time is up",
   Fixture f;
   f.client.MakeModel();
   f.worker.Detach();
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  const std::string id = f.client.Train(1);
   v1::GetResultResponse response;
   REQUIRE(f.client.GetResult(id, &response, 0).ok());
   CHECK_FALSE(response.has_result());
@@ -266,8 +251,7 @@ TEST_CASE("Engine: a pending result is answered as pending when its time is up",
 TEST_CASE("Engine: a watch stream reports finished and unknown requests", "[engine]") {
   Fixture f;
   f.client.MakeModel();
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  const std::string id = f.client.Train(1);
   const std::string stranger = f.engine.MakeKey("other");
 
   CallContext context(f.client.key());
@@ -303,8 +287,7 @@ TEST_CASE("Engine: a repeated subscription gets the notification again, and no o
   Fixture f;
   f.client.MakeModel();
   f.worker.Detach();
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &id).ok());
+  const std::string id = f.client.Train(1);
   const std::string stranger = f.engine.MakeKey("other");
 
   CallContext context(f.client.key());
@@ -335,9 +318,7 @@ TEST_CASE("Engine: a repeated subscription gets the notification again, and no o
 TEST_CASE("Engine: results and accepted work survive a restart", "[engine]") {
   Fixture f;
   f.client.MakeModel();
-  std::string done_id;
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(1), &done_id).ok());
+  const std::string done_id = f.client.Train(1);
   const std::string before = f.client.Result(done_id).SerializeAsString();
   f.worker.Detach();
   std::string open_id;
@@ -357,8 +338,7 @@ TEST_CASE("Engine: a body larger than a piece reaches the worker as it was sent"
   for (int i = 0; i < 3000; ++i) *request.add_data() = datum;
   REQUIRE(request.ByteSizeLong() > (2u << 20));
   request.set_seq_id(0);
-  std::string id;
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, request, &id).ok());
+  const std::string id = f.client.Accept(&v1::Engine::Stub::ForwardBackward, request);
   CHECK(f.client.Result(id).forward_backward().outputs_size() == 3001);
   bool is_seen = false;
   for (const v1::EngineMessage& message : f.worker.received()) {

@@ -80,6 +80,26 @@ class Client {
     return FromGrpcStatus(status);
   }
 
+  // Submits a request that must be accepted and returns its id.
+  template <typename Method, typename Request>
+  std::string Accept(Method method, const Request& request) {
+    std::string request_id;
+    const absl::Status status = Submit(method, request, &request_id);
+    INFO(status);
+    REQUIRE(status.ok());
+    return request_id;
+  }
+  std::string Train(int64_t seq, int num_tokens = 3) {
+    return Accept(&v1::Engine::Stub::ForwardBackward, TrainRequest(seq, num_tokens));
+  }
+  std::string Save(int64_t seq, const std::string& name) {
+    v1::SaveWeightsRequest request;
+    request.set_model_id(model_id());
+    request.set_seq_id(seq);
+    request.set_name(name);
+    return Accept(&v1::Engine::Stub::SaveWeights, request);
+  }
+
   grpc::Status GetResult(const std::string& request_id, v1::GetResultResponse* response,
                          int64_t wait_ms = 40'000) {
     CallContext context(key_);

@@ -31,13 +31,10 @@ struct Traced : Fixture {
 TEST_CASE("Traces: a link shows what became of the session's requests, without a key", "[engine]") {
   Traced f;
   f.client.MakeModel();
-  std::string first;
-  std::string second;
   v1::ForwardBackwardRequest wrong = f.client.TrainRequest(1);
   wrong.mutable_loss()->set_name("no such loss");
-  REQUIRE(f.client.Submit(&v1::Engine::Stub::ForwardBackward, wrong, &first).ok());
-  REQUIRE(
-      f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(2), &second).ok());
+  const std::string first = f.client.Accept(&v1::Engine::Stub::ForwardBackward, wrong);
+  const std::string second = f.client.Train(2);
   f.client.Result(first);
   f.client.Result(second);
   v1::OpenTraceResponse trace;
