@@ -109,7 +109,9 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
   for (Option& option : options_) {
     if (option.traits.secret) continue;
     names.push_back("--" + FlagOf(option.key, option.traits));
-    CLI::Option* flag = app.add_option(names.back(), option.help);
+    // CLI11 takes a text that is not const as the variable to set, not as the description.
+    const std::string& help = option.help;
+    CLI::Option* flag = app.add_option(names.back(), help);
     const bool is_bool = std::holds_alternative<bool*>(option.target);
     const bool is_list = std::holds_alternative<std::vector<std::string>*>(option.target);
     if (is_bool) flag->expected(0, 1);

@@ -208,6 +208,7 @@ TEST_CASE("Help and version are answered without an error", "[config]") {
   const absl::Status help = Example().Parse({"--help"});
   CHECK(absl::IsCancelled(help));
   CHECK(absl::StrContains(help.message(), "--num-threads"));
+  CHECK(absl::StrContains(help.message(), "longest poll"));
   CHECK(Example().Parse({"--version"}).message() == "lathe-example 0.1.0\n");
 }
 
