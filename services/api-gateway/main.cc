@@ -40,25 +40,31 @@ struct Options {
 
 void AddLimits(OptionSet& set, HttpLimits& limits) {
   set.Add(&limits.max_head_bytes, "gateway.max_head_bytes", limits.max_head_bytes,
-          "bound of a request's first line and headers");
+          "maximum bytes of a request's first line and headers");
   set.Add(&limits.max_body_bytes, "gateway.max_body_bytes", limits.max_body_bytes,
-          "bound of a request body as sent");
+          "maximum bytes of a request body as sent");
   set.Add(&limits.max_connections, "gateway.max_connections", limits.max_connections,
-          "open connections; one more is closed at once");
+          "maximum number of open connections; further ones are closed at once");
   set.Add(&limits.max_connections_per_address, "gateway.max_connections_per_address",
-          limits.max_connections_per_address, "of these from one address; 0: no bound of its own");
+          limits.max_connections_per_address,
+          "maximum number of open connections from one address; 0: no limit per address");
   set.Add(&limits.max_failed_keys_per_minute, "gateway.max_failed_keys_per_minute",
           limits.max_failed_keys_per_minute,
-          "refused keys of one address until it may only try them slowly; 0: no bound");
+          "refused keys of one address in a minute, after which the gateway checks its further "
+          "keys slowly; 0: no limit");
   set.Add(&limits.idle_timeout, "gateway.idle_timeout", limits.idle_timeout,
-          "how long a connection waits between requests");
+          "maximum time between two requests of a connection");
   set.Add(&limits.head_timeout, "gateway.head_timeout", limits.head_timeout,
-          "for a TLS handshake, and from a request's first byte to the end of its headers");
+          "maximum time of a TLS handshake, and from a request's first byte to the end of its "
+          "headers");
   set.Add(&limits.progress_timeout, "gateway.progress_timeout", limits.progress_timeout,
-          "without a byte of a body received or of a response taken");
-  set.Add(&limits.body_timeout, "gateway.body_timeout", limits.body_timeout, "for a whole body");
+          "maximum time in which no byte of a body arrives, or the client reads no byte of a "
+          "response");
+  set.Add(&limits.body_timeout, "gateway.body_timeout", limits.body_timeout,
+          "maximum time for a whole body");
   set.Add(&limits.min_body_bytes_per_second, "gateway.min_body_bytes_per_second",
-          limits.min_body_bytes_per_second, "slower bodies end after progress_timeout");
+          limits.min_body_bytes_per_second,
+          "minimum average rate of a body; slower bodies end after progress_timeout");
 }
 
 // Returns an error message, or "" if the limits are valid.
@@ -93,47 +99,49 @@ Options ReadOptions(int argc, char** argv) {
   OptionSet set("lathe-gateway", "Serves the Tinker API over HTTP in front of lathe-engine.");
   set.Add(&options.gateway.engine_addresses, "gateway.engine", {},
           "addresses of the engine and its standbys, unix:PATH or HOST:PORT", {.required = true});
-  set.Add(
-      &options.gateway.engine_tls.ca, "gateway.engine_ca", "",
-      "PEM file: an engine on another machine shows a certificate that one of these has signed");
+  set.Add(&options.gateway.engine_tls.ca, "gateway.engine_ca", "",
+          "PEM file with CAs; an engine on another machine must present a certificate that one "
+          "of them signed");
   set.Add(&options.gateway.engine_tls.cert, "gateway.engine_cert", "",
-          "PEM file of the certificate shown to it, if it asks for one");
+          "PEM file with the client certificate, for an engine that requests one");
   set.Add(&options.gateway.engine_tls.key, "gateway.engine_key", "", "PEM file of its private key");
   set.Add(&options.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&options.gateway.routes.public_url, "gateway.public_url", "",
           "scheme and host of download links; empty: from the Host header");
   set.Add(&options.gateway.allowed_hosts, "gateway.allowed_hosts", {},
-          "names that the Host header may have besides public_url's and, on a loopback address, "
-          "loopback's; *: any; none on another address: any");
+          "names allowed in the Host header, besides those of public_url and loopback; *: any "
+          "name; empty on an address other than loopback: any name");
   set.Add(&options.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
-          "asks clients to exchange their key for tokens that live an hour");
+          "asks clients to exchange their key for tokens that are valid for an hour");
   set.Add(&options.gateway.routes.retrieve_futures, "gateway.retrieve_futures", true,
-          "asks clients to wait for all their samples with one poll, instead of one each");
+          "asks clients to wait for all their samples with one poll, instead of one poll each");
   set.Add(&options.data_dir, "gateway.data_dir", "",
-          "where the engine keeps checkpoints; needed if it gives relative folders");
+          "directory in which the engine keeps checkpoints; needed if the engine names relative "
+          "folders");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
-          "how long a poll waits for its result, at most 40; a hanging engine adds up to 3");
+          "seconds that a poll waits for its result, at most 40; a hanging engine adds up to 3");
   AddLimits(set, options.gateway.limits);
   set.Add(&options.gateway.tls.cert, "gateway.tls_cert", "",
-          "PEM file of the certificate chain: serve HTTPS; read again when it changes");
+          "PEM file with the certificate chain for HTTPS; read again when it changes");
   set.Add(&options.gateway.tls.key, "gateway.tls_key", "", "PEM file of its private key");
   set.Add(&options.gateway.tls.client_ca, "gateway.tls_client_ca", "",
-          "PEM file: clients must show a certificate that one of these has signed");
-  set.Add(
-      &options.insecure_i_know, "gateway.insecure_i_know", false,
-      "lets listen be an address other machines reach, and engine another machine, without TLS");
+          "PEM file with CAs; clients must present a certificate that one of them signed");
+  set.Add(&options.insecure_i_know, "gateway.insecure_i_know", false,
+          "allows listen to be an address that other machines reach, and engine to be another "
+          "machine, without TLS");
   NoticeOptions& notices = options.gateway.notices;
   set.Add(&notices.notice, "gateway.notice", "",
           "text that SDKs since 0.34 write into their users' logs; empty: none");
   set.Add(&notices.notice_level, "gateway.notice_level", notices.notice_level,
-          "how they log it: warning or error", {.choices = {"warning", "error"}});
+          "level at which SDKs log the notice: warning or error",
+          {.choices = {"warning", "error"}});
   set.Add(&notices.min_sdk_version, "gateway.min_sdk_version", notices.min_sdk_version,
           "older SDKs are asked to upgrade; empty: no minimum");
   set.Add(&options.metrics_listen, "metrics.gateway_listen", "",
-          "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
+          "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
           {.flag = "metrics-listen"});
   set.Add(&options.num_threads, "gateway.threads", 2, "HTTP threads");
-  set.Add(&options.log_level, "log.level", "info", "least severe lines to log",
+  set.Add(&options.log_level, "log.level", "info", "minimum level of log lines",
           {.flag = "log-level", .choices = {"debug", "info", "warn", "error"}});
   set.ParseOrExit(argc, argv);
   return options;

@@ -16,70 +16,73 @@ void AddListeners(OptionSet& options, Settings& settings) {
               "HOST:PORT of the public gRPC service; empty: none");
   options.Add(
       &settings.servers.tls.cert, "engine.tls_cert", "",
-      "PEM file of the certificate chain of grpc_listen and worker_listen; read again when it "
+      "PEM file with the certificate chain of grpc_listen and worker_listen; read again when it "
       "changes");
   options.Add(&settings.servers.tls.key, "engine.tls_key", "", "PEM file of its private key");
   options.Add(&settings.servers.tls.client_ca, "engine.tls_client_ca", "",
-              "PEM file: gRPC clients must show a certificate that one of these has signed");
+              "PEM file with CAs; gRPC clients must present a certificate that one of them signed");
   options.Add(&settings.servers.worker_listen, "engine.worker_listen", "",
               "HOST:PORT for workers of other machines, with tls_cert; empty: none");
   options.Add(&settings.servers.worker_client_ca, "engine.worker_client_ca", "",
-              "PEM file: workers there must show a certificate that one of these has signed");
+              "PEM file with CAs; workers on worker_listen must present a certificate that one "
+              "of them signed");
   options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
-              "lets grpc_listen and worker_listen be addresses other machines reach, without TLS");
+              "allows grpc_listen and worker_listen to be addresses that other machines reach, "
+              "without TLS");
   options.Add(&settings.servers.reflection, "engine.reflection", false,
-              "gRPC reflection on the public service too");
+              "also enables gRPC reflection on the public service");
 }
 
 void AddTimeouts(OptionSet& options, Settings& settings) {
   const CoreOptions defaults;
   options.Add(&settings.gap_timeout, "engine.gap_timeout", absl::Nanoseconds(defaults.gap_timeout),
-              "how long a forward_backward waits for a smaller seq_id that is missing");
+              "maximum time that a forward_backward waits for a smaller seq_id that is missing");
   options.Add(&settings.session_timeout, "engine.session_timeout",
               absl::Nanoseconds(defaults.session_timeout),
-              "after this long without heartbeats a session's open gradients are dropped and its "
-              "models leave their worker for the disk; its next request brings them back");
+              "a session without heartbeats for this long is offloaded: open gradients are "
+              "dropped, models are kept on disk only; its next request resumes them");
   options.Add(&settings.session_kept, "engine.session_kept",
               absl::Nanoseconds(defaults.session_kept),
-              "a session ends, and its models and unnamed sampler versions with it, this long "
-              "after its last heartbeat; 0s: with the session_timeout");
+              "a session without heartbeats for this long ends with its models and unnamed "
+              "sampler versions; 0s: it ends after session_timeout");
   options.Add(&settings.model_idle_timeout, "engine.model_idle_timeout",
               absl::Nanoseconds(defaults.model_idle_timeout),
-              "after this long without requests a model leaves its worker for the disk with all "
-              "it has, although its client is there; 0s: never");
+              "a model without requests for this long is offloaded with its gradient, even if "
+              "its client is connected; 0s: never");
   options.Add(&settings.stuck_after, "engine.stuck_after", absl::Seconds(30),
-              "a core that has done nothing for so long is shown in the log, and the engine aborts "
-              "to be started again; at least 3s, 0: never");
+              "if the core handles no event for this long, the engine logs the stacks of its "
+              "threads and aborts; at least 3s, 0: never");
   options.Add(&settings.worker_stuck_after, "engine.worker_stuck_after", absl::Seconds(120),
-              "a busy worker whose work makes no step for so long is killed and started anew; at "
-              "least 4s, 0: never");
+              "a busy worker whose work makes no step for this long is declared dead and killed; "
+              "at least 4s, 0: never");
   options.Add(&settings.group_lost_timeout, "engine.group_lost_timeout",
               absl::Nanoseconds(defaults.group_lost_timeout),
-              "the models of a worker group that has lost its worker and was not ready for so long "
-              "go on in another group of their base model, if one is ready; 0s: never");
+              "if a group has lost its worker and was not ready for this long, its models "
+              "migrate to a ready group of their base model; 0s: never");
   options.Add(&settings.leadership.lease, "engine.lease", settings.leadership.lease,
-              "with a Postgres store: an engine on another machine, or one that hangs, is replaced "
-              "by a standby after so long without a sign of life; 2s to 1m");
+              "with a Postgres store: a standby replaces a leader that has not renewed its lease "
+              "for this long; 2s to 1m");
   options.Add(&settings.leadership.renewal, "engine.lease_renewal", settings.leadership.renewal,
-              "time between two signs of life; 100ms to a third of lease");
+              "time between two renewals of the lease; 100ms to a third of lease");
 }
 
 void AddVersionsAndSnapshots(OptionSet& options, Settings& settings) {
   const CoreOptions defaults;
   options.Add(&settings.sampler_versions_mib, "engine.sampler_versions_mib",
               static_cast<int>(defaults.sampler_versions_bytes >> 20),
-              "MiB of unnamed sampler versions that one tenant's live sessions may hold in their "
-              "worker; above it the least recently sampled go, never the newest 4");
+              "MiB of unnamed sampler versions of one tenant; above it the least recently "
+              "sampled versions are dropped, never the newest 4");
   options.Add(&settings.snapshot_interval, "engine.snapshot_interval",
               absl::Nanoseconds(defaults.snapshot_interval),
-              "a model that changed is written to disk this often, so that a lost worker costs at "
-              "most so much repeated work; 0s: never, everything since its creation is repeated");
+              "minimum time between two snapshots of a changed model, so that a lost worker "
+              "costs little repeated work; 0s: no snapshots, a recovery repeats everything since "
+              "the creation");
   options.Add(&settings.snapshot_share, "engine.snapshot_share", defaults.snapshot_share,
-              "share of a worker's time that snapshots may take; they come seldomer above it");
+              "share of a worker's time that snapshots may take; if they need more, the interval "
+              "grows");
   options.Add(&settings.snapshot_log_mib, "engine.snapshot_log_mib",
               static_cast<int>(defaults.snapshot_log_bytes >> 20),
-              "MiB of request bodies kept to repeat a model's work, above which it is written "
-              "before its time");
+              "MiB of request bodies in a model's log, above which a snapshot is written at once");
 }
 
 void AddLoraDefaults(OptionSet& options, Settings& settings) {
@@ -88,8 +91,8 @@ void AddLoraDefaults(OptionSet& options, Settings& settings) {
               "alpha of models whose request names none; alpha / rank scales an adapter",
               {.flag = "lora-alpha"});
   options.Add(&settings.lora_target_modules, "lora.target_modules", lora.target_modules,
-              "linears that train_attn, train_mlp and train_unembed stand for, where a request "
-              "names no target_modules",
+              "linears that train_attn, train_mlp and train_unembed include, if a request names "
+              "no target_modules",
               {.flag = "lora-target-modules"});
 }
 
@@ -98,7 +101,7 @@ void AddLoraDefaults(OptionSet& options, Settings& settings) {
 Settings ParseSettings(int argc, char** argv) {
   Settings settings;
   OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
-  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of everything durable",
+  options.Add(&settings.data_dir, "engine.data_dir", "", "directory of all durable data",
               {.required = true});
   options.Add(&settings.store, "engine.store", "",
               "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
@@ -110,7 +113,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddVersionsAndSnapshots(options, settings);
   AddLoraDefaults(options, settings);
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
-              "HOST:PORT of /metrics, /livez and /readyz, for your own network; empty: none",
+              "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
               {.flag = "metrics-listen"});
   options.Add(&settings.log_level, "engine.log_level", "info", "debug, info, warn or error");
   options.ParseOrExit(argc, argv);

@@ -58,28 +58,28 @@ void AddGroup(OptionSet& set, WorkerOptions& options) {
   set.Add(&options.group, "worker.group", "default", "name of the worker group");
   set.Add(&options.rank, "worker.rank", -1,
           "number of this process in the group; default: RANK of torchrun, LWS_WORKER_INDEX of a "
-          "LeaderWorkerSet or JOB_COMPLETION_INDEX of an indexed job, of one process 0");
+          "LeaderWorkerSet or JOB_COMPLETION_INDEX of an indexed job; 0 in a group of one "
+          "process");
   set.Add(&options.world, "worker.world", 0,
-          "processes in the group, to be sure of: dp x fsdp x tp; default: that");
-  set.Add(&options.mesh.dp, "worker.dp", 1, "parts that the rows of every pass are split into");
+          "number of processes in the group, to check; default: dp x fsdp x tp");
+  set.Add(&options.mesh.dp, "worker.dp", 1,
+          "number of parts into which the rows of every pass are split");
   set.Add(&options.mesh.fsdp, "worker.fsdp", 1,
-          "parts that base weights are kept in between passes; rows are split as by dp");
-  set.Add(&options.mesh.tp, "worker.tp", 1, "parts that every matrix is split into");
-  set.Add(
-      &options.role, "worker.role", "both",
-      "what the group is used for; with several groups of a base model, some may train and others "
-      "sample",
-      {.choices = {"both", "train", "sample"}});
+          "number of ranks that each keep a part of the base weights; rows are split as with dp");
+  set.Add(&options.mesh.tp, "worker.tp", 1, "number of parts into which every matrix is split");
+  set.Add(&options.role, "worker.role", "both",
+          "role of the group; of several groups of a base model, some may train and others sample",
+          {.choices = {"both", "train", "sample"}});
   set.Add(&options.rendezvous, "worker.rendezvous", "",
-          "address or interface of rank 0's machine for the rendezvous of the ranks, on a private "
-          "network; "
-          "default: that from which it reaches the engine");
+          "address or interface of rank 0's machine for the rendezvous of the ranks, on a "
+          "private network; default: the address from which it reaches the engine");
   set.Add(&options.version_listen, "worker.version_listen", "",
-          "of a group that only trains: address or interface at which others read sampler versions "
-          "from its memory, on a private network; none: they go as files; default: as rendezvous");
+          "for a group that only trains: address or interface at which other groups read sampler "
+          "versions from its memory, on a private network; none: versions go as files; default: "
+          "as rendezvous");
   set.Add(
       &options.supervised, "worker.supervised", false,
-      "whether the parent of this process reports to the engine how it ends, as `lathe up` does");
+      "true if the parent of this process reports to the engine how it ends, as `lathe up` does");
 }
 
 void AddModel(OptionSet& set, WorkerOptions& options) {
@@ -90,40 +90,40 @@ void AddModel(OptionSet& set, WorkerOptions& options) {
   set.Add(
       &options.compute_dtype, "worker.compute_dtype", "auto",
       "products with bf16 weights: fp32 widens the weights, bf16 rounds the activations, auto is "
-      "bf16 where the device has it",
+      "bf16 if the device supports it",
       {.choices = {"auto", "fp32", "bf16"}});
   set.Add(&options.num_threads, "worker.threads", 0, "threads of tensor code; 0: one per core");
   set.Add(&options.tokenizer_id, "worker.tokenizer", "",
-          "what clients load the tokenizer by; default: NAME when it is like org/model, else the "
+          "tokenizer id for clients; default: NAME if it has the form org/model, else the "
           "model's absolute path");
 }
 
 void AddWork(OptionSet& set, WorkerOptions& options) {
   set.Add(&options.memory_fraction, "worker.memory_fraction", 0.9,
           "share of the device's free memory to plan with, weights included");
-  set.Add(
-      &options.host_memory_mib, "worker.host_memory_mib", 0,
-      "on a CPU: MiB that the group's ranks on this machine may take memory_fraction of, if more "
-      "is free; 0: all that is free");
+  set.Add(&options.host_memory_mib, "worker.host_memory_mib", 0,
+          "on a CPU: upper bound in MiB of the free memory that the group's ranks on this "
+          "machine plan with; 0: no bound");
   set.Add(&options.numerics, "worker.numerics", "fast",
-          "exact: a client's numbers are the same bits whatever else runs; fast: up to rounding",
+          "exact: a client's results have the same bits whatever else runs; fast: they may "
+          "differ by rounding",
           {.choices = {"fast", "exact"}});
   set.Add(&options.sampling_share, "worker.sampling_share", 0.5,
           "share of device time for sampling while there is training too");
-  set.Add(
-      &options.prefill_stall_ms, "worker.prefill_stall_ms", 0,
-      "milliseconds that prompts may hold up a decode pass, about; 0: 100 on a CPU, 20 on a GPU");
+  set.Add(&options.prefill_stall_ms, "worker.prefill_stall_ms", 0,
+          "milliseconds by which prompts may delay a decode pass; 0: 100 on a CPU, 20 on a GPU");
   set.Add(&options.prefix_cache, "worker.prefix_cache", true,
-          "whether a tenant's prompts use what its requests before computed of the same tokens "
-          "under the same weights");
+          "true if a tenant's prompts reuse keys and values of its earlier requests with the "
+          "same tokens and weights");
   set.Add(&options.resident_versions_mib, "worker.resident_versions_mib", 0,
-          "MiB of sampler versions kept in memory; those used longest ago go to disk and come back "
-          "when a sample wants them; 0: what trainable adapters leave of their memory");
+          "MiB of sampler versions in memory; the least recently used versions beyond it go to "
+          "disk until a sample needs them; 0: the memory that trainable adapters leave");
   set.Add(&options.cuda_graphs, "worker.cuda_graphs", true,
-          "on a GPU: whether decode passes are recorded and replayed");
+          "on a GPU: records decode passes as CUDA graphs and replays them");
   set.Add(&options.nonfinite_gradients, "worker.nonfinite_gradients", "skip",
-          "what an optim_step does on a gradient that is not finite: skip drops it and keeps the "
-          "weights, apply steps all the same, fail drops it and fails the optim_step",
+          "action of an optim_step on a gradient that is not finite: skip drops the gradient and "
+          "keeps the weights, apply takes the step, fail drops the gradient and fails the "
+          "optim_step",
           {.choices = {"skip", "apply", "fail"}});
 }
 
@@ -141,7 +141,7 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.flag = "run-dir"});
   AddWork(set, options);
   set.Add(&options.metrics_listen, "metrics.worker_listen", "",
-          "HOST:PORT of the page with metrics and health; default: none",
+          "HOST:PORT of the page with metrics and health; default: no page",
           {.flag = "metrics-listen"});
   set.Add(&options.log_level, "log.level", "info", "debug, info, warn or error",
           {.flag = "log-level"});

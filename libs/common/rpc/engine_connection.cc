@@ -6,16 +6,16 @@ namespace lathe {
 
 void AddEngineConnection(OptionSet& set, const std::string& section, EngineConnection& connection) {
   set.Add(&connection.addresses, section + ".engine", {},
-          "addresses of the engines' worker listeners, unix:PATH or HOST:PORT; default: the socket "
-          "in the run directory");
-  set.Add(
-      &connection.tls.ca, section + ".engine_ca", "",
-      "PEM file: an engine on another machine shows a certificate that one of these has signed");
+          "addresses of the engines' worker listeners, unix:PATH or HOST:PORT; default: the "
+          "socket in the run directory");
+  set.Add(&connection.tls.ca, section + ".engine_ca", "",
+          "PEM file with CAs; an engine on another machine must present a certificate that one "
+          "of them signed");
   set.Add(&connection.tls.cert, section + ".engine_cert", "",
-          "PEM file of the certificate shown to it");
+          "PEM file with the client certificate for the engine");
   set.Add(&connection.tls.key, section + ".engine_key", "", "PEM file of its private key");
   set.Add(&connection.insecure_i_know, section + ".insecure_i_know", false,
-          "lets the engine be another machine without TLS");
+          "allows an engine on another machine without TLS");
   set.Add(&connection.secret_file, section + ".secret_file", "",
           "file with the engine's secret; default: RUN_DIR/secret");
 }

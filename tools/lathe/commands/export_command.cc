@@ -42,13 +42,14 @@ absl::Status ExportCommand(int argc, const char* const* argv) {
                     "Transformers loads.");
   AddDataDirOptions(options, data);
   options.Add(&merged, "export.merged", false,
-              "merge into the base; a checkpoint as it is already is a PEFT folder");
+              "merges the checkpoint into the base; the checkpoint's directory itself is a PEFT "
+              "folder");
   options.Add(&model_argument, "export.model", "",
               "folder of the checkpoint's base model, or a model id in the local cache",
               {.required = true});
   options.Add(&out, "export.out", "", "folder to write; must not exist", {.required = true});
   options.AddPositional(&checkpoint_name, "CHECKPOINT",
-                        "tinker://… of a save, or the directory of one");
+                        "tinker:// path of a save, or the directory of a checkpoint");
   std::vector<const char*> words(argv, argv + argc);
   // A bare --merged would take the following CHECKPOINT as its value.
   for (const char*& word : words) {

@@ -52,8 +52,8 @@ absl::Status Drain(int argc, const char* const* argv) {
   std::string group;
   OptionSet options(
       "lathe group drain",
-      "Takes a worker group out of service: others of its base model take over its "
-      "models, samples and new models. `lathe status` says when it has nothing more.");
+      "Takes a worker group out of service: others of its base model take over its models, "
+      "samples and new models. `lathe status` says when it has nothing more.");
   AddDataDirOptions(options, data);
   options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
@@ -78,12 +78,12 @@ absl::Status MoveCommand(int argc, const char* const* argv) {
   std::string model_id, group;
   absl::Duration timeout;
   OptionSet options("lathe move",
-                    "Has a model live on another worker group, and waits until it does. What it "
-                    "runs ends first, what is asked of it meanwhile waits.");
+                    "Migrates a model to another worker group and waits for it. The model's "
+                    "running requests end first, and new requests wait.");
   AddDataDirOptions(options, data);
-  options.Add(&group, "move.to", "", "the group, as `lathe status` shows it");
+  options.Add(&group, "move.to", "", "destination group, as `lathe status` shows it");
   options.Add(&timeout, "move.timeout", absl::Minutes(2),
-              "how long to wait; the model moves all the same");
+              "maximum time to wait; the migration continues after it");
   options.AddPositional(&model_id, "MODEL_ID", "as `lathe status` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
   request.set_model_id(model_id);

@@ -64,13 +64,14 @@ absl::Status Create(int argc, const char* const* argv) {
   std::vector<std::string> scopes;
   OptionSet options("lathe keys create", "Creates an API key and prints it, this once.");
   AddDataDirOptions(options, data);
-  options.Add(&tenant, "keys.tenant", "", "tenant of the key; created when new",
+  options.Add(&tenant, "keys.tenant", "", "tenant of the key; created if it does not exist",
               {.required = true});
   options.Add(&name, "keys.name", "", "a note for the list of keys");
   options.Add(&scopes, "keys.scope", {},
               "train, sample, read, checkpoints:write or admin; repeatable");
   std::string expires;
-  options.Add(&expires, "keys.expires", "never", "when the key ends: never, or 30d, 12h, 1h30m");
+  options.Add(&expires, "keys.expires", "never",
+              "lifetime of the key: never, or a time such as 30d, 12h or 1h30m");
   RETURN_IF_ERROR(options.Parse(argc, argv));
 
   v1::CreateKeyRequest request;
@@ -115,7 +116,7 @@ absl::Status Rotate(int argc, const char* const* argv) {
                     "after the overlap.");
   AddDataDirOptions(options, data);
   options.Add(&overlap, "keys.overlap", "24h",
-              "for how long the old key still works; 0: not at all");
+              "time for which the old key still works; 0: it ends at once");
   options.AddPositional(&key_id, "KEY_ID", "as `lathe keys list` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
   request.set_key_id(key_id);

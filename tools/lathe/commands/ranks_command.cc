@@ -35,10 +35,9 @@ namespace {
 
 constexpr char kRanksDescription[] =
     "Starts ranks of a worker group on this machine, and starts again those that end. What "
-    "follows\n"
-    "-- goes to each lathe-worker.\n"
-    "  lathe ranks --ranks 4-7 --engine 10.0.0.1:7001 --engine-ca ca.crt --engine-cert w.crt\n"
-    "    --engine-key w.key --data-dir /srv/lathe -- --tp 8 --model Qwen/Qwen3-8B=./Qwen3-8B";
+    "follows\n-- goes to each lathe-worker.\n  lathe ranks --ranks 4-7 --engine 10.0.0.1:7001 "
+    "--engine-ca ca.crt --engine-cert w.crt\n    --engine-key w.key --data-dir /srv/lathe -- "
+    "--tp 8 --model Qwen/Qwen3-8B=./Qwen3-8B";
 
 // Time from SIGTERM to SIGKILL. A rank that stops normally first finishes the running unit of work
 // and the staged saves.
@@ -139,7 +138,7 @@ absl::Status CheckPages(const RanksOptions& options) {
   return WithDetail(
       absl::InvalidArgumentError(absl::StrCat(
           is_flag ? "--metrics-listen after --" : kVariable, " is one port for all ", options.count,
-          " ranks; given before --, --metrics-listen is the first one's, and the others have the "
+          "ranks; given before --, --metrics-listen is the first one's, and the others have the "
           "next ports")),
       "usage", "metrics_listen");
 }
@@ -162,15 +161,16 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   OptionSet set("lathe ranks", kRanksDescription);
   set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST");
   set.Add(&options.ranks_per_pod, "ranks.ranks_per_pod", 0,
-          "instead of --ranks: so many ranks in every pod of a LeaderWorkerSet (LWS_WORKER_INDEX), "
-          "an indexed job (JOB_COMPLETION_INDEX) or another launcher (RANK); pod 0 has the first");
+          "instead of --ranks: number of ranks in every pod of a LeaderWorkerSet "
+          "(LWS_WORKER_INDEX), an indexed job (JOB_COMPLETION_INDEX) or another launcher (RANK); "
+          "pod 0 has rank 0");
   AddEngineConnection(set, "ranks", options.engine);
   set.Add(&options.group, "ranks.group", "default", "name of the worker group");
   set.Add(&options.num_threads, "ranks.threads", 0,
           "threads of each rank; 0: its share of this machine's CPUs");
   set.Add(&options.metrics_listen, "ranks.metrics_listen", "",
-          "HOST:PORT of the first rank's page with metrics and health; those of the others are on "
-          "the next ports; port 0 picks free ones; default: none");
+          "HOST:PORT of the first rank's page with metrics and health; the other ranks use the "
+          "next ports; port 0 picks free ones; default: no pages");
   AddDataDirOptions(set, options.data);
   RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
   RETURN_IF_ERROR(ReadRanks(options));

@@ -48,11 +48,15 @@ absl::Status SetQuota(int argc, const char* const* argv) {
   OptionSet options("lathe tenants set-quota",
                     "Limits what a tenant may use; limits that are not given stay, 0 lifts one.");
   AddDataDirOptions(options, data);
-  options.Add(&requests, "tenants.requests_per_minute", kUnset, "requests that become futures");
-  options.Add(&tokens, "tenants.tokens_per_minute", kUnset, "tokens of those requests, as sent");
-  options.Add(&queued, "tenants.queued_bytes", kUnset, "bodies of unfinished requests");
-  options.Add(&stored, "tenants.stored_bytes", kUnset, "checkpoints");
-  options.Add(&adapters, "tenants.adapters", kUnset, "live models");
+  options.Add(&requests, "tenants.requests_per_minute", kUnset,
+              "limit of requests that become futures, per minute; 0: no limit");
+  options.Add(&tokens, "tenants.tokens_per_minute", kUnset,
+              "limit of tokens in these requests, per minute; 0: no limit");
+  options.Add(&queued, "tenants.queued_bytes", kUnset,
+              "limit of bytes in bodies of unfinished requests; 0: no limit");
+  options.Add(&stored, "tenants.stored_bytes", kUnset,
+              "limit of bytes in checkpoints; 0: no limit");
+  options.Add(&adapters, "tenants.adapters", kUnset, "limit of live models; 0: no limit");
   options.AddPositional(&tenant, "TENANT", "as `lathe tenants list` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
 

@@ -17,10 +17,9 @@ namespace lathe::cli {
 namespace {
 
 constexpr char kUpDescription[] =
-    "Starts Lathe on this machine: engine, worker and gateway.\n"
-    "  lathe up --model Qwen/Qwen3-0.6B=./Qwen3-0.6B\n"
-    "  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 --data-dir /srv/lathe\n"
-    "  lathe up --model Qwen/Qwen3-0.6B --role train --role sample";
+    "Starts Lathe on this machine: engine, worker and gateway.\n  lathe up --model "
+    "Qwen/Qwen3-0.6B=./Qwen3-0.6B\n  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 "
+    "--data-dir /srv/lathe\n  lathe up --model Qwen/Qwen3-0.6B --role train --role sample";
 
 // Adds the TLS options, which the two public listeners share.
 void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
@@ -166,44 +165,44 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.model, "up.model", "",
           "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
   set.Add(&options.tokenizer, "up.tokenizer", "",
-          "tokenizer id that clients get; default: NAME when it is like org/model, else the "
+          "tokenizer id for clients; default: NAME if it has the form org/model, else the "
           "model's path");
   set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
           "address of the API, HOST:PORT; port 0 picks a free one");
   AddDataDirOptions(set, options.data);
   set.Add(&options.store, "up.store", "",
-          "where the engine keeps its state: sqlite:PATH or postgres://…; default: "
-          "LATHE_ENGINE__STORE, else a SQLite database in the data directory",
+          "store of the engine: sqlite:PATH or postgres://…; default: LATHE_ENGINE__STORE, else "
+          "a SQLite database in the data directory",
           {.may_hold_password = true});
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
   set.Add(&options.num_threads, "up.threads", 0, "threads of each rank; 0: its share of the CPUs");
   set.Add(&options.num_groups, "up.groups", 0,
-          "worker groups that serve the model, each with its share of the CPUs and the memory or "
-          "GPUs of its own; 0: one, or one for each --role");
+          "number of worker groups, each with its share of CPUs and memory, or its own GPUs; 0: "
+          "one, or one for each --role");
   set.Add(&options.roles, "up.role", {},
-          "what a group is used for: train, sample or both; once for each group; default: both");
+          "role of a group: train, sample or both; give it once for each group; default: both");
   set.Add(&options.dp, "up.dp", 1,
-          "ranks of a group that have the whole model each, and share the rows of training and the "
-          "samples");
+          "number of replicas in a group; they share the rows of training and the samples");
   set.Add(&options.fsdp, "up.fsdp", 1,
-          "ranks that share the rows of training, and keep a part of every layer each");
-  set.Add(&options.tp, "up.tp", 1, "ranks that have a part of every matrix each");
+          "number of ranks that share the rows of training; each keeps a part of every layer");
+  set.Add(&options.tp, "up.tp", 1, "number of ranks that divide every matrix");
   set.Add(&options.grpc_listen, "up.grpc_listen", "", "also serve gRPC on this HOST:PORT");
   set.Add(&options.tls.cert, "up.tls_cert", "",
-          "PEM file of a certificate chain: HTTPS, and TLS for gRPC; read again when it changes");
+          "PEM file with a certificate chain, for HTTPS and TLS for gRPC; read again when it "
+          "changes");
   set.Add(&options.tls.key, "up.tls_key", "", "PEM file of its private key");
   set.Add(&options.tls.client_ca, "up.tls_client_ca", "",
-          "PEM file: clients must show a certificate that one of these has signed");
+          "PEM file with CAs; clients must present a certificate that one of them signed");
   set.Add(&options.insecure_i_know, "up.insecure_i_know", false,
-          "lets the addresses be such that other machines reach, without TLS");
+          "allows addresses that other machines reach, without TLS");
   set.Add(&options.metrics_listen, "up.metrics_listen", "",
-          "HOST:PORT of the gateway's metrics and probes, for your own network; the engine's and "
-          "those of the worker's ranks are on the next ports; port 0 picks free ones");
+          "HOST:PORT of the gateway's metrics and probes, for a private network; the engine and "
+          "the ranks use the next ports; port 0 picks free ones");
   set.Add(&options.public_url, "up.public_url", "",
           "URL under which clients reach the API; default: from each request");
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
-          "how long accepted work may go on after Ctrl-C");
+          "time that accepted work gets to finish after Ctrl-C");
   RETURN_IF_ERROR(set.Parse(argc, argv));
   if (options.num_threads < 0) {
     return WithDetail(absl::InvalidArgumentError(
