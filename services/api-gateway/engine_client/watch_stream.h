@@ -16,9 +16,9 @@
 namespace lathe::gateway {
 
 // The owner must keep the stream until `on_done` is called. It must release the stream on a thread
-// that is not gRPC's. gRPC's callback threads end with the last channel of the process, and such a
-// thread cannot wait for itself (gRPC 1.51 then continues with a deleted queue). Callbacks run on
-// gRPC's threads. Callbacks of one kind never run concurrently.
+// that is not gRPC's. The last channel of the process ends gRPC's callback threads. Such a thread
+// cannot wait for itself: gRPC 1.51 then continues with a deleted queue. Callbacks run on gRPC's
+// threads. Callbacks of one kind never run concurrently.
 class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchResponse> {
  public:
   struct Callbacks {

@@ -30,8 +30,8 @@ struct Route {
   // Path pattern, such as "/api/v1/sessions/{id}". `{name}` matches one non-empty segment.
   std::string pattern;
 
-  // The rest up to `access` is for the OpenAPI document, in which `pattern` and `access` also are.
-  // Group of the route.
+  // The members from here to `access` describe the route in the OpenAPI document. Group of the
+  // route.
   std::string tag;
   std::string summary;
   std::string description;
@@ -47,7 +47,7 @@ struct Route {
   std::string answer_type;
   // Status of a response with a body.
   int status = 200;
-  // Meaning of statuses of which the document says more than that they are errors.
+  // Error statuses that need a description of their own, with that description.
   std::vector<std::pair<int, std::string>> errors;
 
   Access access = Access::kKey;

@@ -26,8 +26,8 @@ struct Field {
   // required too, it is read as an empty one, so that the error names what is missing in it.
   std::string_view to = "";
   bool is_required = false;
-  // Null counts as absent for all types but numbers, because clients write NaN as null. If true, it
-  // does for numbers too, and a required member may be null.
+  // Null counts as absent for all types but numbers, because clients write NaN as null. If true,
+  // null counts as absent for numbers too, and a required member may be null.
   bool is_nullable = false;
   // Value of an absent member.
   std::variant<std::monostate, bool, int64_t, double, std::string_view> fallback = {};
@@ -36,15 +36,15 @@ struct Field {
   size_t max_count = SIZE_MAX;
   // Members of an object, or of each object of a list.
   const ObjectFields* object = nullptr;
-  // The member is left alone if this one is present.
+  // Name of another member. If it is present, this member is not read.
   std::string_view unless = "";
-  // Reads the member instead, if it is present or required.
+  // Replaces the generic reading of a member that is present or required.
   void (*read)(LargeObject& in, std::string_view name,
                google::protobuf::Message& message) = nullptr;
 
-  // The rest is for the OpenAPI document. Bounds in `schema` and `items` are the engine's, which
-  // also gets requests over gRPC. A member with `read` needs `schema` or `ref` to be in the
-  // document.
+  // The members below are for the OpenAPI document. `schema` and `items` repeat the engine's
+  // bounds; the gateway does not check them. A member with `read` needs `schema` or `ref` to be in
+  // the document.
   std::string_view about = "";
   // More members of the schema, as in `"minimum": 1`; `items`: of the schema of a list's elements.
   std::string_view schema = "";

@@ -20,7 +20,7 @@ class LongPoll : public std::enable_shared_from_this<LongPoll> {
  public:
   explicit LongPoll(const asio::any_io_executor& executor) : timer_(executor) {}
 
-  // Any thread. These run the update, or End, on the executor.
+  // Both run on the executor. Any thread may call them.
   void PostUpdate(const WatchUpdate& update);
   void PostEnd();
 

@@ -14,7 +14,7 @@ namespace lathe::gateway {
 // Any thread.
 class LongPollRegistry {
  public:
-  // Registers `poll` for the ticket's lifetime. The ticket must not outlive the gate.
+  // Registers `poll` for the ticket's lifetime. The ticket must not outlive the registry.
   class Ticket {
    public:
     Ticket(LongPollRegistry& registry, std::shared_ptr<LongPoll> poll);

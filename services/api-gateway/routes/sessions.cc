@@ -12,8 +12,8 @@ using Stub = EngineClient::AsyncStub;
 
 absl::StatusOr<v1::CreateSessionRequest> DecodeCreate(const Request& request) {
   ASSIGN_OR_RETURN(v1::CreateSessionRequest message, ReadJsonBody(request, kCreateSession));
-  // The SDK obeys parallel_fwdbwd_chunks: false, so it sends in order. Other clients have not
-  // promised that.
+  // The SDK obeys parallel_fwdbwd_chunks: false, so it sends in order. Other clients may send in
+  // any order.
   const bool is_sdk = !request.HeaderValue("x-stainless-package-version").empty();
   message.set_ordering(is_sdk ? v1::SESSION_ORDERING_SERIAL : v1::SESSION_ORDERING_CONCURRENT);
   return message;

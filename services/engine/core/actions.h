@@ -80,7 +80,8 @@ struct NotifyModelState {
   bool operator==(const NotifyModelState&) const = default;
 };
 
-// The request moved to another group, whose queue state now applies. Empty: no group yet.
+// The request moved to another group, whose queue state now applies. `group` is empty while no
+// group is chosen.
 struct NotifyGroup {
   std::string request_id;
   std::string group;
@@ -173,8 +174,8 @@ struct SendLoadVersion {
   std::string version_id;
   std::string dir;
   int64_t inflight_seq_id = 0;  // Not 0: an inflight version with the weights of that publication.
-  // Not empty: the version is read from the memory of that group's rank 0, as publication
-  // `source_seq_id`.
+  // Group from whose rank 0 the version is read, from memory, as publication `source_seq_id`.
+  // Empty: it is read from `dir`.
   std::string source_group;
   int64_t source_seq_id = 0;
 };
@@ -245,7 +246,8 @@ using WorkerCommand =
                  SendServeVersion>;
 
 // A command, decided for the worker on stream `stream_id`. The runtime drops it if another stream
-// has replaced that one. Ranks other than 0 get FormGroup, AdoptGroup and SendDie only.
+// of the rank has replaced `stream_id`. Ranks other than 0 get FormGroup, AdoptGroup and SendDie
+// only.
 struct SendToWorker {
   std::string group;
   int64_t stream_id = 0;
@@ -254,7 +256,7 @@ struct SendToWorker {
   int64_t rank = 0;
 };
 
-// A recovery ended, fell back to another start, or lost its model. For people.
+// A recovery ended, fell back to another start, or lost its model. The runtime logs and counts it.
 struct RecordRecovery {
   // kResumed: the model had been offloaded.
   enum class Outcome { kRecovered, kResumed, kFellBack, kLost };
@@ -265,15 +267,15 @@ struct RecordRecovery {
   int64_t nanoseconds = 0;   // time since the model began to need the recovery
 };
 
-// The process of a worker has ended. For people and metrics.
+// The process of a worker has ended. The runtime logs and counts it.
 struct RecordWorkerLost {
   std::string group;
   LossCause cause = LossCause::kUnknown;
   std::string how;
 };
 
-// A group got, or failed to get, an unnamed version of a model that another group trains. For
-// people and metrics.
+// A group got, or failed to get, an unnamed version of a model that another group trains. The
+// runtime logs failures and counts all outcomes.
 struct RecordWeightTransfer {
   // kFailed: the transfer from memory failed; `why` has the reason.
   enum class Transport { kMemory, kFile, kFailed };

@@ -1,4 +1,4 @@
-// Shutdown of the engine process: it accepts no new work and completes what runs.
+// Shutdown of the engine process. The engine accepts no new work and completes running requests.
 #pragma once
 
 #include "services/engine/core/state.h"

@@ -122,7 +122,7 @@ struct Submit {
   std::string tenant_id;
   std::string owner_id;  // see OpClass
   OpClass op_class = OpClass::kTrain;
-  int64_t seq_id = 0;  // 0 on kTrain: none given, the core takes the next
+  int64_t seq_id = 0;  // 0 for kTrain: the caller gave none, and the core takes the next
   OperationKind kind = OperationKind::kForwardBackward;
   std::string content_hash;
   PayloadRef payload;
@@ -229,8 +229,8 @@ struct Drain {
   CallId call = 0;
 };
 
-// Requests a migration of the model to that group. The answer means that the request is durable.
-// The migration happens when the model's running requests have ended and its state is on disk.
+// Requests a migration of the model to `group`. The answer means that the request is durable. The
+// migration happens when the model's running requests have ended and its state is on disk.
 struct MoveModel {
   CallId call = 0;
   std::string model_id;
@@ -299,11 +299,11 @@ struct WorkerAttached {
   // Rendezvous address of rank 0 of a multi-rank group.
   std::string address;
   int64_t port = 0;
-  GroupRole role = GroupRole::kBoth;  // that of rank 0 counts
+  GroupRole role = GroupRole::kBoth;  // only the role of rank 0 counts
   bool serves_versions = false;       // other groups can read versions from its memory
 };
 
-// This event and those below are about rank 0, except WorkerDetached and WorkerExited.
+// WorkerReady and the events below are about rank 0, except WorkerDetached and WorkerExited.
 struct WorkerReady {
   std::string group;
   ReadyModel model;

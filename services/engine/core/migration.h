@@ -3,9 +3,9 @@
 //
 // A model migrates while no worker has its state, so a migration is a recovery on another group.
 // One transaction changes the group in the model's row. A leader that starts after a crash
-// therefore finds the model on exactly one group. A live model is first brought into that state:
-// none of its requests start, running ones complete, and state that only its worker has is written,
-// as for an offload.
+// therefore finds the model on exactly one group. A live model is first prepared as for an offload:
+// none of its requests start, running requests complete, and the worker writes the state that only
+// it has.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ void KeepForReplay(State& s, Model& model, Request& request);
 // Keeps what a replay of a stored request needs, at the start of a leader.
 void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan);
 
-// The model was created from the checkpoint in `load.dir`.
+// Records that the model was created from the checkpoint in `load.dir`.
 void KeepCreation(State& s, Model& model, LoggedLoad load);
 
 // The current state of the model, or that of a snapshot.

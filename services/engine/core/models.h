@@ -19,9 +19,9 @@ std::vector<Request*> LiveRequestsOf(State& s, const Model& model);
 // Writes the model's row from the current ledger.
 void PutRow(State& s, Model& model);
 
-// The creation failed. All requests that wait for it fail with that reason.
+// Records that the creation failed. Fails all requests that wait for the model with `reason`.
 void FailModel(State& s, Model& model, const ErrorInfo& reason);
-// The model's state went with its worker and cannot be rebuilt.
+// Records that the model's state was lost with its worker and cannot be rebuilt.
 void LoseModel(State& s, Model& model, const std::string& why);
 // The error of requests to a lost or failed model.
 ErrorInfo ReasonOf(const Model& model);

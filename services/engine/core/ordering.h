@@ -8,7 +8,7 @@ namespace lathe::engine {
 // Starts every operation of the model that is ready now.
 void Advance(State& s, Model& model);
 
-// No more submissions will come: missing seqs no longer block later ones.
+// Call when no more submissions can arrive. Missing seqs then no longer block later ones.
 void CloseGaps(State& s, Model& model);
 // Abandons the missing seqs up to `seq`. This is durable before anything above them runs.
 void CloseGapsThrough(State& s, Model& model, int64_t seq);

@@ -46,7 +46,7 @@ void RecordProcesses(Group& group);
 // Each rank gets the command on its own stream.
 void SendForm(State& s, Group& group, const std::string& session);
 void SendAdopt(State& s, Group& group);
-// A rank of a formed group has reconnected on another stream.
+// Handles a rank of a formed group that has reconnected on another stream.
 void Rejoin(State& s, Group& group, Rank& rank);
 // Evicts the attached processes whose set is lost.
 void Evict(State& s, Group& group, const std::string& reason);

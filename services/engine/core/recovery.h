@@ -8,8 +8,8 @@
 
 namespace lathe::engine {
 
-// The model's worker is gone or has another state. From now on the model waits for its recovery,
-// and its started requests wait for the model.
+// Call when the model's worker is gone or has another state. From now on the model waits for its
+// recovery, and its started requests wait for the model.
 void NeedRecovery(State& s, Model& model);
 // Returns true if a recovery has started and not ended on the group.
 bool IsRecovering(const State& s, const Group& group);
@@ -18,7 +18,7 @@ bool IsRecovering(const State& s, const Group& group);
 void DropFromWorker(State& s, const Group& group, const std::string& model_id);
 // Starts waiting recoveries on a usable group.
 void StartRecoveries(State& s, Group& group);
-// The worker that was rebuilding models is gone.
+// Call when the worker that was rebuilding models is gone.
 void CutRecoveries(State& s, Group& group);
 
 // Returns true if the worker has not answered all earlier requests of the model. A recovery waits
@@ -29,8 +29,8 @@ bool HasWorkAtWorker(State& s, const Model& model);
 // The model that a recovery command rebuilds; empty if it is no recovery command.
 std::string ModelOfReplay(const std::string& request_id);
 
-// A recovery command was not sent. The recovery starts again with the next Tick. Returns false if
-// it is no recovery command.
+// Handles a recovery command that was not sent: its recovery starts again with the next Tick.
+// Returns false if `replay_id` names no recovery command.
 bool OnReplayNotSent(State& s, const std::string& replay_id);
 // Runs on each Tick. Starts waiting recoveries, including those that are due for a retry.
 void RestartRecoveries(State& s);

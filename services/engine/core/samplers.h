@@ -34,7 +34,7 @@ Sampler& TrackSampler(State& s, SamplerRow row);
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
                             int64_t version_bytes);
 
-// A version went with its worker and cannot be restored. Pending samples fail.
+// Records that a version was lost with its worker and cannot be restored. Fails pending samples.
 void LoseVersion(State& s, Sampler& sampler);
 // Removes a sampler whose session has ended.
 void ReleaseSampler(State& s, const std::string& sampler_id);
@@ -42,9 +42,9 @@ void ReleaseSampler(State& s, const std::string& sampler_id);
 // The group of the sampler's model, which publishes its unnamed version; nullptr: none is attached
 // yet.
 Group* HomeOf(State& s, const Sampler& sampler);
-// The group to serve the sampler: the model's group if it samples, else the least loaded one that
-// can load the weights. nullptr: no group that samples is known yet, or the model's group must
-// first write the weights.
+// Returns the group to serve the sampler. This is the model's group if it samples, else the least
+// loaded group that can load the weights. nullptr: no group that samples is known yet, or the
+// model's group must first write the weights.
 Group* GroupForSampler(State& s, const Sampler& sampler);
 // Returns true if the group has the weights or can load them from disk.
 bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler);

@@ -78,8 +78,8 @@ struct Model {
   bool snapshot_wanted = false;          // true: due before its interval is over
   std::unique_ptr<Recovery> recovery;    // set while no worker has its state
   int64_t num_recoveries_cut = 0;        // consecutive recoveries that a worker's death ended
-  // Not 0 while the model prepares its migration. None of its requests start then. Time at which
-  // its last running request was seen, or at which the preparation began.
+  // Time at which the preparation of a migration began, or at which the model's last running
+  // request was seen since. 0: no preparation. While it is set, no request of the model starts.
   int64_t migrating_since = 0;
   int64_t stays_until = 0;  // no migration until then, because writing the model took too long
 
@@ -209,7 +209,7 @@ struct Group {
   bool attached_in_term = false;  // false: no worker was attached in this term
   bool loaded = false;            // its base model was loaded since its last attach
   int64_t usable_since = 0;
-  int64_t last_usable_at = 0;  // a new leader counts as its first use
+  int64_t last_usable_at = 0;  // the leader's start counts as a use
   // The last lost sets of processes, oldest first. While `is_attributed` is false, a reported crash
   // is attributed to the set's requests. Once it is true, further exits of the set change nothing.
   struct LostRun {
@@ -223,9 +223,9 @@ struct Group {
     std::set<std::string> request_ids;
   };
   std::deque<LostRun> lost_runs;
-  std::string last_crash;  // last crash of a run that was explained late; for people
+  std::string last_crash;  // last crash whose cause was reported late; shown to people
 
-  std::deque<int64_t> deaths;  // within the window, since the last completed work
+  std::deque<int64_t> deaths;  // times within crash_loop_window, since the last completed work
   std::string last_death;      // for people
   int64_t next_try_at = 0;     // time at which the parent restarts the process; 0: unknown
   int64_t evict_at = 0;        // time to evict the rest of a set that ends in order; 0: none

@@ -10,16 +10,16 @@ namespace lathe::engine {
 // Drops the tenant's least recently sampled unnamed versions above sampler_versions_bytes.
 void EnforceVersionBudget(State& s, const std::string& tenant_id);
 
-// The operation at `seq_id` published the model's weights as an unnamed version.
+// Records that the operation at `seq_id` published the model's weights as an unnamed version.
 void RecordPublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
                        bool is_inflight);
 
 // Records that the group reads the version from its current directory.
 void RecordReader(Version& version, const Group& group);
-// The group no longer reads earlier publications of the version; `all`: nor the current one. Files
-// of an earlier publication are deleted with their last reader.
+// Records that the group no longer reads earlier publications of the version, and with `all` not
+// the current one either. Deletes the files of an earlier publication with their last reader.
 void StopReading(State& s, Version& version, const std::string& group, bool all);
-// The group's process is gone: it reads no version any more.
+// Call when the group's process is gone, so that it reads no version any more.
 void StopReadingAll(State& s, const std::string& group);
 void OnVersionLoaded(State& s, const WorkerVersionLoaded& event);
 

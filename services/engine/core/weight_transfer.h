@@ -30,7 +30,7 @@ void CancelTransfers(State& s, const std::string& version_id);
 // Drops transfers when the group's process is gone or may have missed commands. They start again
 // when samples are queued.
 void AbandonTransfers(State& s, Group& group);
-// The version is on disk: groups whose transfer is not served yet read the file instead.
+// Call when the version is on disk. Groups whose transfer is not served yet read the file instead.
 void CancelUnservedTransfers(State& s, const std::string& version_id);
 // Runs on each Tick. Ends pauses after failed transfers and queues the samples that waited.
 void EndTransferPauses(State& s);

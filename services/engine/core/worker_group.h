@@ -13,7 +13,7 @@ void OnWorkerReady(State& s, const WorkerReady& event);
 // Runs on each Tick. Tries groups again whose worker was refused for its files.
 void UseRefused(State& s);
 
-// The model's state is on the worker as the ledger has it. Sends its started requests again.
+// Call when the model on the worker has the state of the ledger. Sends its started requests again.
 void ResumeModel(State& s, Model& model);
 
 }  // namespace lathe::engine

@@ -8,8 +8,8 @@
 namespace lathe::engine {
 
 struct Loss {
-  // False: the same processes attached again without having got the group's newest Form. What they
-  // were sent under it is lost, but no process has died.
+  // False: the same processes attached again without having got the group's newest Form. The
+  // commands sent under that Form are lost, but no process has died.
   bool is_new_process = true;
   LossCause cause = LossCause::kUnknown;
   std::string how;
@@ -23,8 +23,8 @@ Loss BestKnown(const Group& group, const Loss& loss);
 // failed for the crash.
 void FailOverGroup(State& s, Group& group, const Loss& loss);
 
-// The group's processes cannot work together any more. Does the same as FailOverGroup and evicts
-// the attached processes. If they are ending in order, they get some time for it.
+// Call when the group's processes cannot work together any more. Does the same as FailOverGroup and
+// evicts the attached processes. Processes that end in order get some time for it.
 void DeclareGroupDead(State& s, Group& group, const Loss& guess);
 // Marks the group as not attached: it gets no more commands.
 void Detach(Group& group);

@@ -10,8 +10,8 @@
 
 namespace lathe::engine {
 
-// Looks up requests on a thread of its own: the store keeps them longer than the core does, and the
-// core must not wait for the store. Thread-safe.
+// Looks up requests on a separate thread. The store keeps requests longer than the core does, and
+// the core must not wait for the store. Thread-safe.
 class RequestLookup {
  public:
   // `store` must outlive this object.

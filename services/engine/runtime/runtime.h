@@ -57,8 +57,8 @@ class Runtime {
     // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
     // it should end the process.
     std::function<void(const absl::Status&)> on_fatal;
-    // Callbacks for metrics. Each may be empty. They must not block, and may run on any of the
-    // runtime's threads.
+    // Callbacks for metrics. Each may be empty. A callback must not block, and may run on any of
+    // the runtime's threads.
     struct Observers {
       // The request's result is durable.
       std::function<void(const RequestSpan&)> on_request_completed;

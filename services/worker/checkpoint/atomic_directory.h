@@ -1,4 +1,4 @@
-// A directory that appears whole or not at all (reliability rules for checkpoints).
+// A directory that appears whole or not at all.
 #pragma once
 
 #include <filesystem>

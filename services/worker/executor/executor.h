@@ -42,8 +42,9 @@ struct ExecutorOptions {
   absl::Duration prefill_stall;
   // True if a tenant's requests reuse keys and values of its earlier requests.
   bool prefix_cache = true;
-  // Memory for sampler versions. Those that do not fit go to disk, the least recently used first,
-  // unless a sample uses them. More means fewer reads. 0: the adapters' memory that models leave.
+  // Memory for sampler versions. Versions that do not fit go to disk, the least recently used
+  // first, unless a sample uses them. More memory means fewer reads. 0: the adapters' memory that
+  // models leave.
   int64_t version_bytes = 0;
   // On a GPU only: see SamplingOptions.
   bool decode_graphs = true;
@@ -88,9 +89,9 @@ struct ExecutorPeers {
 class Executor : public ExecutorPort {
  public:
   // `on_load_failed` is called once, on the executor's thread, if the model cannot be loaded. No
-  // command runs then. Configuration errors are InvalidArgument, NotFound or FailedPrecondition. Of
-  // several ranks, all get the error, which names the rank that failed. `peers` is for several
-  // ranks only.
+  // command runs then. Configuration errors are InvalidArgument, NotFound or FailedPrecondition.
+  // With several ranks, every rank gets the error, which names the rank that failed. `peers` is
+  // used with several ranks only.
   Executor(ExecutorOptions options, ExecutorListener listener,
            std::function<void(absl::Status)> on_load_failed, ExecutorPeers peers = {},
            VersionExchange versions = {});

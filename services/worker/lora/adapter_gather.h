@@ -37,7 +37,7 @@ std::shared_ptr<const AdapterWeights> GatherWeights(std::shared_ptr<const Adapte
 // features], ordered by data rank, then by tp rank among holders of the same part. With one rank
 // this is its flat buffer.
 int64_t NumShares(const AdapterMatrix& matrix, int64_t num_data_ranks);
-// Index of this rank's share among them.
+// Index of this rank's share among the NumShares() shares.
 int64_t ShareIndex(const AdapterMatrix& matrix, int64_t tp_index, int64_t data_rank);
 
 // Fills `shares` [number of data ranks · AdapterSizes::shares] fp32 on the CPU of rank 0 of

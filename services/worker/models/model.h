@@ -26,7 +26,7 @@ class RopeTable;
 class AttentionContext {
  public:
   virtual ~AttentionContext() = default;
-  // Applies NormRope (layers/qk_norm.h) to queries and keys, then causal attention per sequence.
+  // Applies NormRope (layers/norms.h) to queries and keys, then causal attention per sequence.
   //   heads  q [T, Hq, D], k [T, Hk, D];  v [T, Hk, D];  positions [T] int64
   //   returns [T, Hq, D]
   virtual at::Tensor NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
@@ -65,16 +65,16 @@ class Model {
   virtual at::Device device() const = 0;
   // Bytes of device memory of all weights.
   virtual int64_t WeightBytes() const = 0;
-  // Arithmetic of attention products, and dtype of a KV cache. With bf16 weights: on a CPU that of
-  // products with the weights; on a GPU bf16 for sampling from KV pages if a kernel exists
-  // (training's attention is fp32). fp32 otherwise.
+  // Arithmetic of attention products, and dtype of a KV cache. With bf16 weights on a CPU, this is
+  // the arithmetic of products with the weights. With bf16 weights on a GPU it is bf16 if a kernel
+  // samples from KV pages; training's attention is fp32 there. Otherwise it is fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
 
   // Begins and ends a step. Ranks of axis fsdp hold shares of the weights and unshard them while in
   // use, so they make the calls below in the same order. A rank that may have nothing to compute,
-  // or may fail, must at least make the same steps. Between both calls it makes the calls of `step`
-  // or fewer, and EndStep makes up for the missing gathers. The first weights of `next` are
-  // prefetched. Both do nothing if a rank holds whole weights. A failed gather throws
+  // or may fail, must at least make the same steps. Between both calls it makes the calls of
+  // `step`, or only some of them. EndStep makes the missing gathers. The first weights of `next`
+  // are prefetched. Both do nothing if a rank holds whole weights. A failed gather throws
   // RanksDisagree.
   virtual void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const = 0;
   virtual void EndStep() const = 0;

@@ -16,7 +16,8 @@
 namespace lathe::worker {
 namespace {
 
-// Returns an empty secret if the file cannot be read. The engine then refuses us, and we try again.
+// Returns an empty secret if the file cannot be read. The engine then refuses the worker, which
+// tries again.
 std::string ReadSecret(const std::string& path) {
   std::ifstream file(path);
   std::string secret((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -38,7 +38,8 @@ struct AttachOptions {
   // leader.
   absl::Duration min_first_answer = absl::Milliseconds(500);
   // Bounds of the pause between attempts, which is a tenth of the outage so far, less up to half of
-  // it at random. A restarted engine thus waits little for us, and a missing one is not flooded.
+  // it at random. So the worker reaches a restarted engine soon, and does not flood a missing one
+  // with attempts.
   absl::Duration min_backoff = absl::Milliseconds(50);
   absl::Duration max_backoff = absl::Seconds(1);
 };

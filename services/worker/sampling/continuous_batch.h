@@ -31,10 +31,10 @@ struct SequenceRows {
 
 // Prompts wait in order of arrival. Ready prompts start samples while the limit on running samples
 // allows. A pass computes the next token of every running sample, and a chunk of the waiting
-// sequences.
-// When the cache is full, it takes blocks first from idle prefixes, then from waiting sequences,
-// then from the youngest sample. That sample is recomputed later, with the same result.
-// Executor thread only. Requests belong to the caller, which removes them before it destroys them.
+// sequences. When the cache is full, it takes blocks first from idle prefixes, then from waiting
+// sequences, then from the youngest sample. The preempted sample is recomputed later, with the same
+// result. Executor thread only. Requests belong to the caller, which removes them before it
+// destroys them.
 class ContinuousBatch {
  public:
   struct Options {

@@ -1,5 +1,5 @@
-// From final hidden states to losses and back, one chunk of rows at a time, so that the logits of a
-// whole batch never exist in memory.
+// Computes losses from final hidden states, and their gradients, one chunk of rows at a time. So
+// the logits of a whole batch never exist in memory.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ absl::Status PostgresPool::Run(absl::Duration max_time, const Work& work) {
   Outcome outcome = RunOnce(work, deadline, connection);
   if (was_idle && outcome.is_repeatable && SteadyNow() < deadline) {
     {
-      // The other idle connections are broken too, or soon will be.
+      // The other idle connections are probably broken too.
       absl::MutexLock lock(&mu_);
       idle_.clear();
     }

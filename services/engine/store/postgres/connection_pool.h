@@ -28,9 +28,9 @@ class PostgresPool {
   // Runs `work` on a connection that no other call uses and turns what `work` throws into a Status.
   // If an idle connection turns out to be broken, replaces it and runs `work` again, unless a
   // commit was under way. Returns Unavailable when the database cannot do it within `max_time`,
-  // which includes the wait for a free connection. After an attempt that was refused slowly, all
-  // other calls are refused at once for as long as that attempt took. So threads do not pile up
-  // behind a database that hangs.
+  // which includes the wait for a free connection. After a slow refusal, the pool refuses all calls
+  // at once, for as long as the refused attempt took. So threads do not pile up behind a database
+  // that hangs.
   absl::Status Run(absl::Duration max_time, const Work& work);
 
  private:

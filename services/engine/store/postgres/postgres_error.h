@@ -15,7 +15,7 @@ enum class PostgresFault {
   kLost,      // the connection is lost; the work in progress may or may not be done
   kConflict,  // another transaction was in the way; a retry may succeed
   kPassing,   // the server cannot do it now: a lock, no space, no free connection
-  kOurs,      // a constraint or wrong SQL; a retry fails again
+  kOurs,      // a bug: a constraint was violated or the SQL is wrong; a retry fails again
 };
 
 // Classifies an SQLSTATE of five characters. An empty `sqlstate` means that there is none: kLost.

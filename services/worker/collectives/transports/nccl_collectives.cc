@@ -1,4 +1,5 @@
-// Compiled with NCCL 2.32 and torch 2.11, but not run yet, because no GPU was available.
+// Compiled with NCCL 2.32 and torch 2.11. Run with a single rank only (nccl_gpu_test.cc), not yet
+// between GPUs.
 //
 // Communicators are non-blocking (ncclConfig_t::blocking = 0). An NCCL call may return
 // ncclInProgress. Nothing else may be queued until ncclCommGetAsyncError reports another state. See

@@ -74,9 +74,10 @@ class Lockstep {
   // `queue` must outlive this object.
   Lockstep(const RankGroup& control, BoundedQueue<ExecutorItem>& queue, Options options);
 
-  // Replace the threads that do the jobs. The threads' results go to the queue, and the threads
-  // must outlive this object. The returned objects refuse no job, because that would depend on
-  // other ranks' progress. A job without room fails later.
+  // Return the object to which the executor gives its jobs in place of `jobs`, the thread that does
+  // them. The thread puts its results into the queue and must outlive this object. The returned
+  // object refuses no job, because a refusal would depend on other ranks' progress. A job without
+  // room fails later.
   VersionJobs& VersionsBy(VersionJobs& jobs);
   RecoveryJobs& RecoveryBy(RecoveryJobs& jobs);
 

@@ -38,10 +38,10 @@ int64_t WeightBytes(const std::filesystem::path& folder);
 // Returns the values that ranks base decisions on and that must be the same on all ranks, by name.
 std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at::Device device);
 
-// Reads the base model (of several ranks, each reads its part) and plans memory around it. With
-// exact numerics it also runs ProbeExactNumerics. Collective: all ranks call it.
-// They get the same plan, and if one fails, all get one error that names it. `control` has all
-// ranks and moves CPU tensors. Throws RanksDisagree.
+// Reads the base model and plans memory around it. With exact numerics it also runs
+// ProbeExactNumerics. Collective: all ranks call it, and each reads its part. They get the same
+// plan. If one rank fails, all ranks get one error that names it. `control` has all ranks and moves
+// CPU tensors. Throws RanksDisagree.
 absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device device,
                                     const LoadProgress& progress, const RankGroup& control = {},
                                     const RankGroups& groups = {});

@@ -27,7 +27,8 @@ struct SamplerVersion {
   Publication publication;
 };
 
-// Counts versions with weights and the memory of these. Weights that two versions share count once.
+// Counts the versions in memory, and the memory of their weights. Weights that two versions share
+// count once.
 class WeightsInMemory {
  public:
   // A null `weights` is not counted.
@@ -44,8 +45,8 @@ class WeightsInMemory {
 };
 
 // While memory is short, versions that no sample holds leave memory, the least recently used first.
-// Those that a checkpoint has are dropped, others are spilled to disk. They are read again when a
-// sample needs them. Keys and values computed with them are kept.
+// A version that a checkpoint has is dropped; any other version is spilled to disk. A version is
+// read again when a sample needs it. Keys and values computed with it are kept.
 //
 // Executor thread only. `jobs` must outlive it. Running samples keep the weights of a dropped
 // version alive.
@@ -98,7 +99,7 @@ class VersionTable {
 
   // Returns true if the version is known and its weights were not found unreadable.
   bool Has(const std::string& version_id) const;
-  std::vector<HeldVersion> Held() const;  // those that Has accepts, ascending
+  std::vector<HeldVersion> Held() const;  // versions that Has accepts, ascending
   int64_t NumInMemory() const { return in_memory_.num_versions(); }
   int64_t NumBytes() const { return in_memory_.num_bytes(); }
   int64_t NumStayingBytes() const;  // bytes that samples hold or the disk refused

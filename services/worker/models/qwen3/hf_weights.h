@@ -53,8 +53,8 @@ struct Qwen3Weights {
   std::vector<BaseWeight> lm_head;    // same form; shares the memory of `embedding` if tied
   at::Tensor final_norm;              // [H]
   std::vector<Qwen3LayerWeights> layers;
-  // Set if matrices are sharded over fsdp: a matrix is valid while its unit is held. If unset, all
-  // matrices are always valid, and embedding and head have one piece each.
+  // Set if matrices are sharded over fsdp: a matrix is valid while its unit is unsharded. If unset,
+  // all matrices are always valid, and embedding and head have one piece each.
   std::optional<Qwen3Blocks> shared;
   MatmulArithmetic arithmetic = MatmulArithmetic::kFp32;  // for bf16 matrices on a CPU
 };

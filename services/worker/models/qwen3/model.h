@@ -45,12 +45,12 @@ class Qwen3Model : public Model {
  private:
   struct Saved;
 
-  // Returns the FSDP units that a step holds, in order. Only with sharded weights.
+  // Returns the FSDP units that a step unshards, in order. Only with sharded weights.
   std::vector<int64_t> BlocksOf(const ModelStep& step) const;
   // Unshards this unit and prefetches `next`. Does nothing if the rank has whole weights.
   void Unshard(int64_t layer, LayerBlock block,
                std::optional<LayerBlock> next = std::nullopt) const;
-  // Calls `use(piece, first row)` for each piece while it is held. Only with sharded weights.
+  // Calls `use(piece, first row)` for each piece while it is unsharded. Only with sharded weights.
   template <typename Use>
   void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block, const Use& use) const;
 

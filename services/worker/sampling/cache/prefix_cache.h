@@ -15,8 +15,8 @@
 
 namespace lathe::worker {
 
-// Scope of reuse: everything besides the tokens that keys and values depend on, and the tenant that
-// owns them.
+// Scope of reuse: the tenant that owns keys and values, and everything except the tokens that they
+// depend on.
 struct PrefixScope {
   std::string tenant_id;
   std::string version_id;    // empty: the base model
