@@ -17,15 +17,6 @@ bool IsServed(const State& s, const std::string& base_model) {
                      [&](const auto& entry) { return entry.second.row.base_model == base_model; });
 }
 
-// The base model of the model or sampler that a live request uses.
-std::string BaseModelOf(const State& s, const Request& request) {
-  if (const Model* const model = Find(s.models, request.plan->model_id)) {
-    return model->row.base_model;
-  }
-  const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
-  return sampler == nullptr ? "" : sampler->row.base_model;
-}
-
 }  // namespace
 
 std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model) {

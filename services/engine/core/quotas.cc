@@ -152,15 +152,6 @@ constexpr int64_t kHour = 3600 * kSecond;
 
 int64_t HourOf(int64_t time) { return time - time % kHour; }
 
-std::string BaseModelOf(const State& s, const Request& request) {
-  if (request.row.op_class == OpClass::kSample) {
-    const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
-    return sampler == nullptr ? "" : sampler->row.base_model;
-  }
-  const Model* const model = Find(s.models, request.plan->model_id);
-  return model == nullptr ? "" : model->row.base_model;
-}
-
 UsageRow RowFor(const State& s, const std::string& tenant_id, const std::string& session_id,
                 const std::string& base_model) {
   UsageRow row;

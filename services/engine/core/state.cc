@@ -22,4 +22,12 @@ Session* FindSession(State& s, const std::string& tenant_id, const std::string& 
   return session != nullptr && session->row.tenant_id == tenant_id ? session : nullptr;
 }
 
+std::string BaseModelOf(const State& s, const Request& request) {
+  if (const Model* const model = Find(s.models, request.plan->model_id)) {
+    return model->row.base_model;
+  }
+  const Sampler* const sampler = Find(s.samplers, request.row.owner_id);
+  return sampler == nullptr ? "" : sampler->row.base_model;
+}
+
 }  // namespace lathe::engine
