@@ -11,7 +11,7 @@
 #   COLD compiles at -O1, for code that mostly calls other code. Tests are always COLD.
 
 option(LATHE_UNITY "compile the files of a target together: a whole build is faster, one changed file slower" ON)
-set(LATHE_UNITY_BATCH 16 CACHE STRING "files compiled together at most")
+set(LATHE_UNITY_BATCH 48 CACHE STRING "files compiled together at most")
 
 # Compiles a target's files together, because most of a file's compile time is spent in headers.
 function(lathe_use_unity target)

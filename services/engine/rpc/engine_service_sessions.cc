@@ -16,7 +16,6 @@ namespace {
 // Time for which a gateway may cache Authenticate. A revocation takes effect within it.
 constexpr int64_t kAuthenticateCacheSeconds = 5;
 
-constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxTags = 64;
 constexpr size_t kMaxDetailBytes = 4096;
 

@@ -12,7 +12,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDefaultLimit = 50;
 constexpr int64_t kMaxLimit = 200;
 constexpr int kMaxOwners = 10;

@@ -31,6 +31,9 @@ absl::Status ValidateTtl(int64_t ttl_seconds);
 absl::StatusOr<Metadata> ValidateMetadata(
     const google::protobuf::RepeatedPtrField<v1::NamedString>& metadata);
 
+// Bound of names, reasons and other short texts about a session.
+inline constexpr size_t kMaxTextBytes = 1024;
+
 // Accepts a text of at most `max_bytes`. Error: invalid_field.
 absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::string& field);
 

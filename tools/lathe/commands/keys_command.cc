@@ -88,7 +88,7 @@ absl::Status Create(int argc, const char* const* argv) {
   return absl::OkStatus();
 }
 
-absl::Status List(int argc, const char* const* argv) {
+absl::Status ListKeys(int argc, const char* const* argv) {
   DataDirOptions data;
   OptionSet options("lathe keys list", "Lists the API keys, without their secrets.");
   AddDataDirOptions(options, data);
@@ -143,7 +143,7 @@ absl::Status Revoke(int argc, const char* const* argv) {
 absl::Status KeysCommand(int argc, const char* const* argv) {
   const std::string_view action = argc > 1 ? argv[1] : "";
   if (action == "create") return Create(argc - 1, argv + 1);
-  if (action == "list") return List(argc - 1, argv + 1);
+  if (action == "list") return ListKeys(argc - 1, argv + 1);
   if (action == "revoke") return Revoke(argc - 1, argv + 1);
   if (action == "rotate") return Rotate(argc - 1, argv + 1);
   return WithDetail(absl::InvalidArgumentError(

@@ -41,7 +41,7 @@ constexpr char kRanksDescription[] =
 
 // Time from SIGTERM to SIGKILL. A rank that stops normally first finishes the running unit of work
 // and the staged saves.
-constexpr absl::Duration kStopGrace = absl::Seconds(10);
+constexpr absl::Duration kRankStopGrace = absl::Seconds(10);
 constexpr int64_t kMaxFirst = 1'000'000;
 // Age from which a rank counts as ready, so that its restart is not delayed. Only the engine has
 // the rank's real state.
@@ -316,7 +316,7 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
     }
   }
   if (status.ok()) status = Watch(children, signals, supervisor, ranks, announcer);
-  supervisor.Stop(started, kStopGrace);
+  supervisor.Stop(started, kRankStopGrace);
   return status;
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 std::string LimitText(int64_t limit) { return limit == 0 ? "none" : absl::StrCat(limit); }
 
-absl::Status List(int argc, const char* const* argv) {
+absl::Status ListTenants(int argc, const char* const* argv) {
   DataDirOptions data;
   OptionSet options("lathe tenants list",
                     "Lists the tenants, what they may use and what they hold.");
@@ -75,7 +75,7 @@ absl::Status SetQuota(int argc, const char* const* argv) {
 
 absl::Status TenantsCommand(int argc, const char* const* argv) {
   const std::string_view action = argc > 1 ? argv[1] : "";
-  if (action == "list") return List(argc - 1, argv + 1);
+  if (action == "list") return ListTenants(argc - 1, argv + 1);
   if (action == "set-quota") return SetQuota(argc - 1, argv + 1);
   return WithDetail(absl::InvalidArgumentError("lathe tenants needs one of list, set-quota TENANT"),
                     "usage");
