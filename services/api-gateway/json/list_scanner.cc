@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/strings/string_view.h"
-#include "services/api-gateway/json/json_text.h"
 
 namespace lathe::gateway {
 namespace {

@@ -1,4 +1,5 @@
-// Splits a large JSON document into the elements of one long list and the rest, without a parser.
+// Walks over JSON text without a parser: splits a large document into the elements of one long list
+// and the rest.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,19 @@
 #include <string_view>
 
 namespace lathe::gateway {
+
+inline bool IsJsonSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+// Returns the offset behind the string whose opening quote is at `at`; npos if it has no end.
+inline size_t SkipJsonString(std::string_view text, size_t at) {
+  size_t quote = at;
+  while ((quote = text.find('"', quote + 1)) != std::string_view::npos) {
+    size_t before = quote;
+    while (text[before - 1] == '\\') --before;
+    if ((quote - before) % 2 == 0) return quote + 1;
+  }
+  return std::string_view::npos;
+}
 
 // Finds the elements of one list inside `text` by brackets and strings alone. Each element can then
 // be parsed separately, because a parser needs several times the memory of its input. The elements

@@ -14,7 +14,7 @@
 #include "absl/strings/charconv.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/strings/string_view.h"
-#include "services/api-gateway/json/json_text.h"
+#include "services/api-gateway/json/list_scanner.h"
 
 namespace lathe::gateway {
 namespace {
