@@ -50,6 +50,7 @@ class NumberLists {
 // The first element of a list that is no number of the wanted type.
 struct NumberFault {
   size_t index = 0;
+  // Part of the text that was read.
   std::string_view text;
 };
 

@@ -64,7 +64,8 @@ TEST_CASE("A fault says which element and what it is", "[json]") {
   CHECK(first->text == "4294967296");
   std::string many = "0";
   for (int i = 1; i < 1000; ++i) many += ",0";
-  const auto late = PackNumbers<int64_t>(many + ", 1.5 ,2", &packed);
+  const std::string wrong = many + ", 1.5 ,2";
+  const auto late = PackNumbers<int64_t>(wrong, &packed);
   REQUIRE(late);
   CHECK(late->index == 1000);
   CHECK(late->text == "1.5");
