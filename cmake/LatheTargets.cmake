@@ -30,13 +30,10 @@ function(lathe_is_cold target)
   target_compile_options(${target} PRIVATE -O1 -Wno-maybe-uninitialized)
 endfunction()
 
-# Excludes generated code from the address sanitizer, which would triple its compile time. The
-# precompiled header is instrumented there, so generated code cannot use it.
+# Excludes generated code from the address sanitizer, which would triple its compile time.
 function(lathe_is_generated target)
   if(LATHE_SANITIZER STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=all)
-  else()
-    lathe_use_pch(${target} grpc)
   endif()
 endfunction()
 
