@@ -21,6 +21,8 @@ namespace {
 
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
+constexpr std::string_view kListCharacters = "0123456789+-.eE, \t\n\r";
+
 // Number of decimal digits that always fit in 64 bits. Longer integers are rare.
 constexpr int64_t kMaxDigits = 18;
 
@@ -199,10 +201,6 @@ bool BeginsWithNumber(std::string_view text, size_t at) {
   return at < text.size() && (IsDigit(text[at]) || text[at] == '-');
 }
 
-bool HasOtherCharacters(std::string_view list) {
-  return list.find_first_not_of("0123456789+-.eE, \t\n\r") != std::string_view::npos;
-}
-
 // Returns the fault at element `index` of `list`, in which a reader has come to `at`.
 NumberFault FaultAt(std::string_view list, const char* at, size_t index) {
   const auto offset = static_cast<size_t>(at - list.data());
@@ -225,11 +223,15 @@ bool NumberLists::Cut(std::string_view text, Ends ends) {
       at = SkipJsonString(text, at);
       if (at == std::string_view::npos) return false;
     } else if (text[at] == '[' && BeginsWithNumber(text, at + 1)) {
-      const size_t end = text.find(']', at);
+      const size_t end = ends == Ends::kChecked ? text.find_first_not_of(kListCharacters, at + 1)
+                                                : text.find(']', at + 1);
       if (end == std::string_view::npos) return false;
+      if (text[end] != ']') {
+        at = end;  // what lies between is no bracket and no quote
+        continue;
+      }
       const std::string_view list = text.substr(at + 1, end - at - 1);
       ++at;
-      if (ends == Ends::kChecked && HasOtherCharacters(list)) continue;
       absl::StrAppend(&rest_, AbslView(text.substr(kept, at - kept)), lists_.size());
       lists_.push_back({list});
       kept = end;

@@ -48,6 +48,18 @@ TEST_CASE("A list with other elements is found unsound, and not cut when checked
   CHECK(lists.rest() == text);
 }
 
+TEST_CASE("Lists inside lists are found in one pass over the text", "[json]") {
+  // 16 MiB. A search to the far bracket for each list would take a quarter of an hour.
+  std::string text = R"({"x":)";
+  while (text.size() < (16 << 20)) text += "[1,";
+  text += "1]}";
+  NumberLists lists;
+  REQUIRE(lists.Cut(text, NumberLists::Ends::kChecked));
+  CHECK(lists.size() == 1);
+  text.resize(text.size() - 2);
+  CHECK_FALSE(lists.Cut(text, NumberLists::Ends::kChecked));
+}
+
 TEST_CASE("A list that nobody takes is checked", "[json]") {
   NumberLists lists;
   REQUIRE(lists.Cut("[[1,02],[3]]", NumberLists::Ends::kChecked));

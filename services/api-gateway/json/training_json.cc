@@ -172,7 +172,12 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
         request->clear_loss();
         ReadRoot(root, input_name, context, request);
       });
-  if (!status.ok()) return NotJson(body);
+  if (!status.ok()) {
+    // A body that is not JSON takes no place in the model's sequence.
+    request->clear_model_id();
+    request->clear_seq_id();
+    return NotJson(body);
+  }
   return errors.ok() ? data_errors.status() : errors.status();
 }
 

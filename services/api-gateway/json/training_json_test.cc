@@ -111,6 +111,8 @@ TEST_CASE("What is no JSON is found by its place in the whole body", "[json]") {
       {DatumBody("\n{\"model_input\":}"), "line 2, column 16"},
       {DatumBody(absl::StrCat(kDatum, "\n,]")), "line 2, column 2"},
       {DatumBody(kDatum, "\n\"a\": tru, "), "line 2, column 9"},
+      {DatumBody(kDatum, "\n\"a\": [1,02], "), "line 2, column"},
+      {DatumBody(kDatum, "\n\"a\": [1e999], "), "/a/0"},
       {DatumBody(absl::StrCat(kDatum, ",\n{\"a\": NaN}")), "line 2, column 7"},
   }));
   v1::ForwardBackwardRequest request;
