@@ -138,7 +138,7 @@ absl::Status CheckPages(const RanksOptions& options) {
   return WithDetail(
       absl::InvalidArgumentError(absl::StrCat(
           is_flag ? "--metrics-listen after --" : kVariable, " is one port for all ", options.count,
-          "ranks; given before --, --metrics-listen is the first one's, and the others have the "
+          " ranks; given before --, --metrics-listen is the first one's, and the others have the "
           "next ports")),
       "usage", "metrics_listen");
 }
