@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the table method x SDK version of docs/tinker_compatibility.md from test runs.
+"""Writes the table of methods by SDK version in docs/tinker_compatibility.md from test runs.
 
     tools/compatibility_table.py [--check] RUN.json...
 
-The runs are what tests/e2e/sdk records when LATHE_SDK_MATRIX names a file, one per SDK version.
-With --check nothing is written; the exit code is 1 if the committed table says something else.
+A run is the file that tests/e2e/sdk writes to the path in LATHE_SDK_MATRIX, one for each SDK version.
+The notes of the table are the docstrings of these tests. With --check the program writes nothing, and
+ends with 1 if the committed table differs from the runs.
 """
 
 import argparse
@@ -18,10 +19,10 @@ BEGIN, END = "<!-- methods: begin -->", "<!-- methods: end -->"
 
 # Methods that the SDK runs without a server. A test run cannot show anything about Lathe for them.
 LOCAL = {
-    "get_telemetry": "the client's own queue; `telemetry` is accepted and dropped",
-    "on_queue_state_change": "called by the SDK itself",
-    "SamplingClient.create": "called by the SDK itself",
-    "get_console_url": "an address of the hosted service's console",
+    "get_telemetry": "returns the SDK's own queue; Lathe accepts `telemetry` and drops it unread",
+    "on_queue_state_change": "only the SDK itself calls it",
+    "SamplingClient.create": "only the SDK itself calls it",
+    "get_console_url": "returns an address of the hosted service's console",
     "tinker.version": "prints the SDK's version",
 }
 HEADINGS = {"tinker": "The program `tinker`"}
@@ -61,7 +62,7 @@ def table(runs):
         for method in sorted(m for m in methods if m.startswith(client + ".")):
             cells = [cell(run, method) for run in runs]
             served = set(cells) - {"–", "no"}
-            note = local_note(method) or (notes.get(method, "") if served else "no test of it here yet")
+            note = local_note(method) or (notes.get(method, "") if served else "no test calls it yet")
             lines.append(f"| `{method.partition('.')[2]}` | {' | '.join(cells)} | {note} |")
         lines.append("")
     return "\n".join(lines)
@@ -70,7 +71,8 @@ def table(runs):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("runs", nargs="+", type=pathlib.Path)
+    parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="RUN.json",
+                        help="what tests/e2e/sdk recorded with one SDK version")
     args = parser.parse_args()
 
     page = PAGE.read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def test_versions_are_columns_in_order_and_unserved_methods_say_so():
         run("0.4.0", ["RestClient.get"], {})])
     assert "| Method | 0.4.0 | 0.38.0 | What Lathe does |" in text
     assert "| `get` | no | yes | a thing |" in text
-    assert "| `put` | – | no | no test of it here yet |" in text
+    assert "| `put` | – | no | no test calls it yet |" in text
 
 
 def test_check_fails_on_a_table_the_runs_do_not_give(tmp_path):
@@ -48,4 +48,4 @@ def test_check_fails_on_a_table_the_runs_do_not_give(tmp_path):
     done = subprocess.run([sys.executable, str(TOOLS / "compatibility_table.py"), "--check", path],
                           capture_output=True, text=True)
     assert done.returncode == 1 and "| `get` | no | a thing |" not in done.stdout
-    assert "+| `get` | no | no test of it here yet |" in done.stdout
+    assert "+| `get` | no | no test calls it yet |" in done.stdout

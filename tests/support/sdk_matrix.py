@@ -9,7 +9,7 @@ and checks the value inside a block:
 A command of `tinker` is a method of "tinker", `@sdk_method("tinker.run list")`, with the fixture `cli`
 as client. A test runs once for the method and once for its `_async` twin, where this SDK has them. A cell counts when
 the block has ended without an exception; that it asserts something of the value is checked when the
-tests are collected. What the docstring says is the table's note on the method.
+tests are collected. The docstring of a test is the table's note on its method.
 """
 
 import ast

@@ -14,7 +14,7 @@ def admin(lathe):
 
 @sdk_method("AdminClient.get_audit_log")
 def test_get_audit_log(answer, admin, rest, saved):
-    """what was done to the tenant's keys and checkpoints on a day; needs scope `admin`"""
+    """lists the changes to the tenant's keys and checkpoints on one day; needs the scope `admin`"""
     rest.publish_checkpoint_from_tinker_path(saved).result()
     with answer(admin, "checkpoints") as log:
         assert saved in [entry.tinker_path for entry in log.entries]
@@ -29,7 +29,8 @@ def billed_admin(lathe, billed):
 
 @sdk_method("AdminClient.get_billing_usage")
 def test_get_billing_usage(answer, billed_admin):
-    """tokens and checkpoints by hour, session and base model, there with the result; no prices"""
+    """returns tokens and checkpoints by hour, session and base model; usage is visible together
+    with its result; there are no prices"""
     admin, session = billed_admin
     with answer(admin, *this_hour()) as usage:
         assert used(usage.data, session) == {"training": 12, "sampling_prefill": 3,
@@ -39,7 +40,7 @@ def test_get_billing_usage(answer, billed_admin):
 
 @sdk_method("AdminClient.get_current_checkpoint_storage_usage")
 def test_get_current_checkpoint_storage_usage(answer, billed_admin):
-    """what checkpoints hold now, by project; no prices"""
+    """returns the number and size of the stored checkpoints by project; there are no prices"""
     admin, _ = billed_admin
     with answer(admin) as usage:
         assert [(one.project_id, one.checkpoint_count) for one in usage.data] == [("first", 1)]

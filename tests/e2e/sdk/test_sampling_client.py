@@ -12,7 +12,8 @@ GREEDY = types.SamplingParams(max_tokens=4, temperature=0, stop=[])
 
 @sdk_method("SamplingClient.sample")
 def test_sample(answer, base):
-    """every parameter and score ([sampling.md](sampling.md)), up to 1,024 samples"""
+    """accepts all parameters and returns all scores ([sampling.md](sampling.md)); up to 1,024
+    samples"""
     with answer(base, PROMPT, 3, GREEDY) as sampled:
         assert len({tuple(s.tokens) for s in sampled.sequences}) == 1
         assert [len(s.logprobs) for s in sampled.sequences] == [4, 4, 4]
@@ -20,7 +21,7 @@ def test_sample(answer, base):
 
 @sdk_method("SamplingClient.compute_logprobs")
 def test_compute_logprobs(answer, base):
-    """of every prompt token but the first"""
+    """returns the logprob of each prompt token but the first"""
     sampled = base.sample(PROMPT, 1, GREEDY).result().sequences[0]
     with answer(base, types.ModelInput.from_ints([30, 31, 32, *sampled.tokens])) as logprobs:
         assert logprobs[0] is None
@@ -29,14 +30,15 @@ def test_compute_logprobs(answer, base):
 
 @sdk_method("SamplingClient.get_base_model")
 def test_get_base_model(answer, base, lathe):
-    """the name the model is served under"""
+    """returns the name under which the base model is served"""
     with answer(base) as name:
         assert name == lathe.model_name
 
 
 @sdk_method("SamplingClient.get_tokenizer")
 def test_get_tokenizer(answer, trained, service, lathe, fresh_name, tmp_path, monkeypatch):
-    """loaded by the client under the model's name: from Hugging Face, or a folder of that name"""
+    """the SDK loads the tokenizer under the model's name: from Hugging Face, or from a folder of
+    that name"""
     (tmp_path / lathe.model_name).symlink_to(lathe.model)
     monkeypatch.chdir(tmp_path)
     path = trained.save_weights_for_sampler(fresh_name).result().path
@@ -47,14 +49,14 @@ def test_get_tokenizer(answer, trained, service, lathe, fresh_name, tmp_path, mo
 
 @sdk_method("SamplingClient.get_sampler_handle")
 def test_get_sampler_handle(answer, base):
-    """a string another process makes a client of; holds no key"""
+    """returns a string from which another process makes the same client; the string holds no key"""
     with answer(base) as handle:
         assert isinstance(handle, str) and handle
 
 
 @sdk_method("SamplingClient.from_sampler_handle")
 def test_from_sampler_handle(answer, base, lathe):
-    """the same sampler, seen from another process"""
+    """makes a client of the same sampler in another process"""
     expected = base.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens
     with answer(tinker.SamplingClient, base.get_sampler_handle(), api_key=lathe.api_key) as copy:
         assert copy.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens == expected

@@ -18,7 +18,7 @@ def loss_of(client):
 
 @sdk_method("ServiceClient.get_server_capabilities")
 def test_get_server_capabilities(answer, service, lathe):
-    """the served model and its context length"""
+    """lists the served base models with their context lengths"""
     with answer(service) as capabilities:
         assert [m.model_name for m in capabilities.supported_models] == [lathe.model_name]
         assert capabilities.supported_models[0].max_context_length == 2048
@@ -26,8 +26,9 @@ def test_get_server_capabilities(answer, service, lathe):
 
 @sdk_method("ServiceClient.create_lora_training_client")
 def test_create_lora_training_client(answer, service, lathe):
-    """any rank from 1 to 512; `seed`, `train_attn`, `train_mlp`, `train_unembed`; `user_metadata`,
-    whose `lathe_lora_alpha` and `lathe_target_modules` shape the adapter ([api.md](api.md))"""
+    """creates a model of LoRA rank 1 to 512; uses `seed`, `train_attn`, `train_mlp`,
+    `train_unembed`, and from `user_metadata` the adapter's `lathe_lora_alpha` and
+    `lathe_target_modules` ([api.md](api.md#the-shape-of-adapters))"""
     with answer(service, lathe.model_name, rank=6, seed=3) as client:
         info = client.get_info()
         assert info.lora_rank == 6 and info.model_id == client.model_id
@@ -35,14 +36,14 @@ def test_create_lora_training_client(answer, service, lathe):
 
 @sdk_method("ServiceClient.create_training_client_from_state")
 def test_create_training_client_from_state(answer, service, trained, saved):
-    """the weights with a new optimizer"""
+    """creates a model with the checkpoint's weights and a new optimizer"""
     with answer(service, saved) as client:
         assert loss_of(client) == loss_of(trained)
 
 
 @sdk_method("ServiceClient.create_training_client_from_state_with_optimizer")
 def test_create_training_client_from_state_with_optimizer(answer, service, lathe, fresh_name):
-    """weights, moments and step count"""
+    """creates a model with the checkpoint's weights, moments and step count"""
     model = new_model(service, lathe)
     path = model.save_state(fresh_name).result().path
     model.forward_backward(DATA, "cross_entropy").result()
@@ -55,7 +56,7 @@ def test_create_training_client_from_state_with_optimizer(answer, service, lathe
 
 @sdk_method("ServiceClient.create_sampling_client")
 def test_create_sampling_client(answer, service, base, lathe):
-    """of the base model or of a `tinker://` path"""
+    """makes a client that samples from the base model or from a `tinker://` path"""
     with answer(service, base_model=lathe.model_name) as sampler:
         expected = base.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens
         assert sampler.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens == expected
@@ -63,7 +64,7 @@ def test_create_sampling_client(answer, service, base, lathe):
 
 @sdk_method("ServiceClient.create_rest_client")
 def test_create_rest_client(answer, service, run_id):
-    """listings and checkpoints, see RestClient"""
+    """makes a client for listings and checkpoints, see RestClient"""
     with answer(service) as rest:
         assert rest.get_training_run(run_id).result().training_run_id == run_id
 
@@ -82,7 +83,7 @@ def test_close(answer, lathe):
 
 @sdk_method("ServiceClient.copy_weights")
 def test_copy_weights(answer, lathe, trained, saved):
-    """into a run of its own; files are shared, the copy outlives its source"""
+    """copies a checkpoint into a new run; the copy shares the files and outlives its source"""
     service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key, project_id="copies")
     with answer(service, saved) as path:
         assert path != saved

@@ -9,28 +9,28 @@ from .conftest import this_hour
 
 @sdk_method("tinker.run list")
 def test_run_list(answer, cli, run_id):
-    """the caller's runs"""
+    """lists the tenant's runs"""
     with answer(cli, "--limit", "0") as listed:
         assert run_id in [run["training_run_id"] for run in listed["runs"]]
 
 
 @sdk_method("tinker.run info")
 def test_run_info(answer, cli, run_id, lathe):
-    """base model, rank, last checkpoints"""
+    """shows the base model, LoRA rank and last checkpoints of a run"""
     with answer(cli, run_id) as run:
         assert run["base_model"] == lathe.model_name and run["lora_rank"] == 4
 
 
 @sdk_method("tinker.checkpoint list")
 def test_checkpoint_list(answer, cli, run_id, saved):
-    """of one run or of all"""
+    """lists the checkpoints of one run or of all runs"""
     with answer(cli, "--run-id", run_id) as listed:
         assert saved in [checkpoint["tinker_path"] for checkpoint in listed["checkpoints"]]
 
 
 @sdk_method("tinker.checkpoint info")
 def test_checkpoint_info(answer, cli, saved):
-    """size, expiry, whether it is public"""
+    """shows the size and expiry of a checkpoint, and whether it is public"""
     with answer(cli, saved) as checkpoint:
         assert checkpoint["tinker_path"] == saved and not checkpoint["public"]
 
@@ -43,14 +43,14 @@ def is_public(rest, path):
 
 @sdk_method("tinker.checkpoint publish")
 def test_checkpoint_publish(answer, cli, rest, saved):
-    """anyone with a key may then load and sample it"""
+    """lets anyone with a key load the checkpoint and sample from it"""
     with answer(cli, saved) as said:
         assert said is not None and is_public(rest, saved)
 
 
 @sdk_method("tinker.checkpoint unpublish")
 def test_checkpoint_unpublish(answer, cli, rest, saved):
-    """for its owner alone again"""
+    """restricts the checkpoint to its owner again"""
     rest.publish_checkpoint_from_tinker_path(saved).result()
     with answer(cli, saved) as said:
         assert said is not None and not is_public(rest, saved)
@@ -58,7 +58,7 @@ def test_checkpoint_unpublish(answer, cli, rest, saved):
 
 @sdk_method("tinker.checkpoint set-ttl")
 def test_checkpoint_set_ttl(answer, cli, rest, saved):
-    """an expiry from now on, or none"""
+    """sets the time until the checkpoint expires, or removes its expiry"""
     with answer(cli, saved, "--ttl", "7200") as said:
         run = saved.removeprefix("tinker://").split("/")[0]
         listed = rest.list_checkpoints(run).result().checkpoints
@@ -68,7 +68,7 @@ def test_checkpoint_set_ttl(answer, cli, rest, saved):
 
 @sdk_method("tinker.checkpoint delete")
 def test_checkpoint_delete(answer, cli, rest, saved):
-    """takes the files away"""
+    """deletes a checkpoint with its files"""
     with answer(cli, "--yes", saved) as said:
         run = saved.removeprefix("tinker://").split("/")[0]
         assert said is not None
@@ -77,14 +77,14 @@ def test_checkpoint_delete(answer, cli, rest, saved):
 
 @sdk_method("tinker.model list")
 def test_model_list(answer, cli, lathe):
-    """the served model"""
+    """lists the served base models"""
     with answer(cli) as listed:
         assert lathe.model_name in str(listed)
 
 
 @sdk_method("tinker.billing usage")
 def test_billing_usage(answer, lathe, billed):
-    """tokens and checkpoints by hour, session and base model; no prices"""
+    """shows tokens and checkpoints by hour, session and base model; there are no prices"""
     cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]), own_process=True)
     begin, end = this_hour()
     with answer(cli, begin.isoformat(), end.isoformat()) as usage:
@@ -96,7 +96,7 @@ def test_billing_usage(answer, lathe, billed):
 
 @sdk_method("tinker.billing checkpoint-storage")
 def test_billing_checkpoint_storage(answer, lathe, billed):
-    """what checkpoints hold now, by project; no prices"""
+    """shows the number and size of the stored checkpoints by project; there are no prices"""
     cli = Cli(lathe.url, lathe.create_key("billed", scopes=["read"]), own_process=True)
     with answer(cli, "--project-id", "first") as usage:
         assert [row["checkpoint_count"] for row in usage["data"]] == [1]
@@ -104,14 +104,14 @@ def test_billing_checkpoint_storage(answer, lathe, billed):
 
 @sdk_method("tinker.auth status")
 def test_auth_status(answer, cli):
-    """whether the key works"""
+    """shows whether the key works"""
     with answer(cli) as status:
         assert "Tinker accessible: yes" in status
 
 
 @sdk_method("tinker.auth login")
 def test_auth_login(answer, lathe, tmp_path):
-    """checks a pasted key and keeps it"""
+    """checks a pasted key and stores it"""
     key = lathe.create_key("cli-login")
     with answer(Cli(lathe.url, home=tmp_path, stdin=key + "\n")) as said:
         assert "cli-login" in said
@@ -120,7 +120,7 @@ def test_auth_login(answer, lathe, tmp_path):
 
 @sdk_method("tinker.auth logout")
 def test_auth_logout(answer, lathe, tmp_path):
-    """forgets the key"""
+    """removes the stored key"""
     key = lathe.create_key("cli-logout")
     getattr(Cli(lathe.url, home=tmp_path, stdin=key + "\n"), "auth login")()
     with answer(Cli(lathe.url, home=tmp_path)) as said:
@@ -130,7 +130,7 @@ def test_auth_logout(answer, lathe, tmp_path):
 
 @sdk_method("tinker.auth whoami")
 def test_auth_whoami(answer, jwt_lathe):
-    """key and tenant, where tokens are on (`gateway.jwt_auth`)"""
+    """shows key and tenant if tokens are on (`gateway.jwt_auth`)"""
     with answer(Cli(jwt_lathe.url, jwt_lathe.create_key("cli-who"),
                     own_process=True)) as said:
         assert "tml:organization:cli-who" in str(said)
@@ -138,7 +138,7 @@ def test_auth_whoami(answer, jwt_lathe):
 
 @sdk_method("tinker.checkpoint download")
 def test_checkpoint_download(answer, cli, saved, tmp_path):
-    """a PEFT folder: the archive until 0.35, external weights since 0.36"""
+    """downloads a PEFT folder: SDKs until 0.35 use the archive, SDKs since 0.36 external weights"""
     with answer(cli, saved, "--output", str(tmp_path)) as said:
         assert said is not None
         folder = next(path for path in tmp_path.iterdir() if path.is_dir())

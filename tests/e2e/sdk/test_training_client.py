@@ -18,21 +18,21 @@ def loss_of(client):
 
 @sdk_method("TrainingClient.get_info")
 def test_get_info(answer, trained, lathe):
-    """name, rank and tokenizer of the model"""
+    """returns the name, LoRA rank and tokenizer of the model"""
     with answer(trained) as info:
         assert info.model_data.model_name == lathe.model_name and info.lora_rank == 4
 
 
 @sdk_method("TrainingClient.get_tokenizer")
 def test_get_tokenizer(answer, service, lathe):
-    """loaded by the client from the name or folder that `get_info` gives"""
+    """the SDK loads the tokenizer from the name or folder that `get_info` returns"""
     with answer(new_model(service, lathe, steps=0)) as tokenizer:
         assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
 
 @sdk_method("TrainingClient.forward")
 def test_forward(answer, trained):
-    """logprobs and metrics, no gradient"""
+    """returns logprobs and metrics; adds nothing to the gradient"""
     with answer(trained, DATA, "cross_entropy") as result:
         logprobs = result.loss_fn_outputs[0]["logprobs"].data
         assert result.metrics["loss:sum"] == pytest.approx(-sum(logprobs))
@@ -40,8 +40,9 @@ def test_forward(answer, trained):
 
 @sdk_method("TrainingClient.forward_backward")
 def test_forward_backward(answer, service, lathe):
-    """`cross_entropy` (also (N, K) targets), `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`,
-    `stable_reinforce` (a stand-in, see numerics.md)"""
+    """accepts the losses `cross_entropy` (also with (N, K) targets), `importance_sampling`, `ppo`,
+    `cispo`, `dro`, `gspo`, `stable_reinforce` (a substitute, see
+    [numerics.md](numerics.md#losses))"""
     model = new_model(service, lathe, steps=0)
     with answer(model, DATA, "cross_entropy") as result:
         model.optim_step(ADAM).result()
@@ -50,7 +51,7 @@ def test_forward_backward(answer, service, lathe):
 
 @sdk_method("TrainingClient.forward_backward_custom")
 def test_forward_backward_custom(answer, service, lathe):
-    """the loss runs in the user's process"""
+    """the SDK runs the loss in the user's process"""
     model = new_model(service, lathe, steps=0)
 
     def loss(data, logprobs):
@@ -64,7 +65,7 @@ def test_forward_backward_custom(answer, service, lathe):
 
 @sdk_method("TrainingClient.optim_step")
 def test_optim_step(answer, service, lathe):
-    """AdamW; every value may change at every step"""
+    """takes an AdamW step; each step may have other values"""
     model = new_model(service, lathe, steps=0)
     before = model.forward_backward(DATA, "cross_entropy").result().metrics["loss:sum"]
     with answer(model, ADAM) as step:
@@ -74,14 +75,14 @@ def test_optim_step(answer, service, lathe):
 
 @sdk_method("TrainingClient.save_state")
 def test_save_state(answer, trained, run_id, fresh_name):
-    """weights and optimizer; `ttl_seconds`, `overwrite`, `user_metadata`"""
+    """saves weights and optimizer; accepts `ttl_seconds`, `overwrite`, `user_metadata`"""
     with answer(trained, fresh_name) as saved:
         assert saved.path == f"tinker://{run_id}/weights/{fresh_name}"
 
 
 @sdk_method("TrainingClient.load_state")
 def test_load_state(answer, service, lathe, trained, saved):
-    """the weights, with a new optimizer"""
+    """loads the checkpoint's weights and begins with a new optimizer"""
     model = new_model(service, lathe, steps=3)
     with answer(model, saved) as loaded:
         assert loaded.path == saved and loss_of(model) == loss_of(trained)
@@ -89,7 +90,7 @@ def test_load_state(answer, service, lathe, trained, saved):
 
 @sdk_method("TrainingClient.load_state_with_optimizer")
 def test_load_state_with_optimizer(answer, service, lathe, trained, saved):
-    """weights, moments and step count"""
+    """loads the checkpoint's weights, moments and step count"""
     model = new_model(service, lathe, steps=3)
     with answer(model, saved) as loaded:
         assert loaded.path == saved and loss_of(model) == loss_of(trained)
@@ -97,15 +98,15 @@ def test_load_state_with_optimizer(answer, service, lathe, trained, saved):
 
 @sdk_method("TrainingClient.save_weights_for_sampler")
 def test_save_weights_for_sampler(answer, trained, run_id, fresh_name):
-    """an immutable version under a path; `ttl_seconds`, `user_metadata`"""
+    """saves an immutable sampler version under a path; accepts `ttl_seconds`, `user_metadata`"""
     with answer(trained, fresh_name) as saved:
         assert saved.path == f"tinker://{run_id}/sampler_weights/{fresh_name}"
 
 
 @sdk_method("TrainingClient.save_weights_and_get_sampling_client")
 def test_save_weights_and_get_sampling_client(answer, trained):
-    """a snapshot of the weights as they are, or with `kind="inflight"` one that moves on with the
-    model's next inflight save"""
+    """makes a client that samples from a copy of the current weights; with `kind="inflight"` the
+    model's next inflight save replaces these weights"""
     datum = types.Datum(model_input=types.ModelInput.from_ints([30]),
                         loss_fn_inputs={"target_tokens": [50], "weights": [1.0]})
     loss = trained.forward([datum], "cross_entropy").result().metrics["loss:sum"]
@@ -116,7 +117,7 @@ def test_save_weights_and_get_sampling_client(answer, trained):
 
 @sdk_method("TrainingClient.create_sampling_client")
 def test_create_sampling_client(answer, trained, fresh_name):
-    """of a `tinker://` path"""
+    """makes a client that samples from a `tinker://` path"""
     path = trained.save_weights_for_sampler(fresh_name).result().path
     with answer(trained, path) as sampler:
         assert len(sampler.sample(PROMPT, 1, GREEDY).result().sequences[0].tokens) == 4
@@ -124,6 +125,7 @@ def test_create_sampling_client(answer, trained, fresh_name):
 
 @sdk_method("TrainingClient.save_weights_external")
 def test_save_weights_external(answer, trained, run_id, fresh_name):
-    """a PEFT folder to download, encrypted for up to 10 `age_encryption_recipients` if asked"""
+    """saves a PEFT folder for download; encrypts it if up to 10 `age_encryption_recipients` are
+    named"""
     with answer(trained, fresh_name) as saved:
         assert saved.path == f"tinker://{run_id}/external_weights/{fresh_name}"
