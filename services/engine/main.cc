@@ -78,7 +78,7 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
 }
 
 [[noreturn]] void EndReplaced(const absl::Status& status) {
-  LogError("another engine leads; this one ends, to be started again as a standby",
+  LogError("another engine leads; this engine ends and has to be started again as a standby",
            {{"error", status.message()}});
   std::_Exit(kExitTemporary);
 }
@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& sett
 }
 
 void AbortStuck(absl::Duration limit) {
-  LogError("the core has done nothing; the stacks of all threads follow",
+  LogError("the core has handled no event; the stacks of all threads follow",
            {{"seconds", absl::ToDoubleSeconds(limit)}});
   WriteThreadStacks(STDERR_FILENO);
   std::abort();

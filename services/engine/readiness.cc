@@ -52,7 +52,7 @@ absl::Status Readiness::IsLive() {
   const absl::Duration idle_time = runtime_->CoreIdleTime();
   if (idle_time < kMaxIdleTime) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      absl::StrCat("the core has done nothing for ", absl::FormatDuration(idle_time)));
+      absl::StrCat("the core has handled no event for ", absl::FormatDuration(idle_time)));
 }
 
 }  // namespace lathe::engine

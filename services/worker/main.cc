@@ -168,7 +168,7 @@ void Leave(int exit_code, const Failures& failures, VersionClient& version_clien
   }
   version_client.Stop();
   const bool has_stopped = executor.TryStop(kLeavePatience);
-  if (!has_stopped) LogWarn("the round of the ranks has not ended after 5 s, this rank leaves");
+  if (!has_stopped) LogWarn("the ranks' round has not ended after 5 s; this rank ends without it");
   client.Stop();
   if (!has_stopped) std::_Exit(exit_code);
 }

@@ -157,7 +157,7 @@ def test_a_waiting_poll_gets_the_reason(lathe):
         os.kill(worker, signal.SIGCONT)
     assert answer["running"]["type"] == answer["waiting"]["type"] == "try_again"
     assert answer["running"]["queue_state"] == answer["waiting"]["queue_state"] == "active"
-    assert re.fullmatch(r"with a worker(; about \d+ s)?", answer["running"]["queue_state_reason"])
+    assert re.fullmatch(r"at a worker(; about \d+ s)?", answer["running"]["queue_state_reason"])
     assert re.fullmatch(r"waiting for optim_step seq 2 of its model; 1 request is before it"
                         r"(; about \d+ s)?", answer["waiting"]["queue_state_reason"])
     assert "error" not in model.api.result(waiting)
@@ -171,7 +171,7 @@ def test_a_poll_over_a_gap_names_the_missing_seq(lathe):
     waiting = api.made("forward_backward", second)
     answer = api.made("retrieve_future", {"request_id": waiting["request_id"]})
     assert answer["queue_state"] == "active"
-    assert re.match(r"waiting for seq 1, which has not arrived; without it in 3\d\d s",
+    assert re.match(r"waiting for seq 1, which has not arrived; continues without it in 3\d\d s",
                     answer["queue_state_reason"])
     api.made("forward_backward", first)
     assert "error" not in api.result(waiting)

@@ -37,7 +37,7 @@ def epoch(service):
 
 def test_ranks_on_two_hosts_do_not_share_memory(service, program):
     program.step()
-    assert "ranks speak over Gloo" in service.log("worker1")
+    assert "ranks communicate over Gloo" in service.log("worker1")
     program.step()
     program.check()
 

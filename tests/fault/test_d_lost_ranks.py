@@ -75,10 +75,10 @@ def test_d4_ranks_that_are_killed_during_rendezvous_or_at_once_cost_nothing(serv
 
 @pytest.mark.parametrize("options, complaint", [
     (["--tp", "4", "--rank", "3", "--model", "tiny=MODEL"],
-     "rank 3 of group default has mesh dp 1 x fsdp 1 x tp 4, rank 0, which is there, has dp 1 x fsdp 1 "
+     "rank 3 of group default has mesh dp 1 x fsdp 1 x tp 4, but attached rank 0 has dp 1 x fsdp 1 "
      "x tp 2"),
     (["--tp", "2", "--rank", "1", "--model", "other=MODEL"],
-     "rank 1 of group default has base model other, rank 0, which is there, has tiny"),
+     "rank 1 of group default has base model other, but attached rank 0 has tiny"),
     (["--tp", "2", "--rank", "1", "--model", "tiny=MODEL"],
      "group default has a living rank 1, process "),
 ])

@@ -26,22 +26,23 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"up", UpCommand, "  lathe up --model ./Qwen3-0.6B        start engine, worker and gateway\n"},
+    {"up", UpCommand, "  lathe up --model ./Qwen3-0.6B        starts engine, worker and gateway\n"},
     {"ranks", RanksCommand,
-     "  lathe ranks --ranks 4-7 …            ranks of a worker on another machine\n"},
-    {"status", StatusCommand, "  lathe status                         what a running one holds\n"},
+     "  lathe ranks --ranks 4-7 …            starts ranks of a worker on another machine\n"},
+    {"status", StatusCommand,
+     "  lathe status                         shows what a running Lathe holds\n"},
     {"move", MoveCommand,
-     "  lathe move MODEL_ID --to GROUP       a model to another worker group\n"},
+     "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,
-     "  lathe group drain GROUP              its models to others, before it is taken away\n"
-     "  lathe group resume GROUP             use it again\n"},
+     "  lathe group drain GROUP              moves its models to other groups\n"
+     "  lathe group resume GROUP             puts it back into service\n"},
     {"keys", KeysCommand,
-     "  lathe keys create --tenant NAME      a new API key\n"
-     "  lathe keys list\n"
-     "  lathe keys revoke KEY_ID\n"
-     "  lathe keys rotate KEY_ID             a new key in its place\n"},
+     "  lathe keys create --tenant NAME      makes an API key\n"
+     "  lathe keys list                      lists the keys\n"
+     "  lathe keys revoke KEY_ID             ends a key\n"
+     "  lathe keys rotate KEY_ID             makes a key that replaces this one\n"},
     {"tenants", TenantsCommand,
-     "  lathe tenants list                   limits and usage of the tenants\n"
+     "  lathe tenants list                   lists limits and usage of the tenants\n"
      "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"},
     {"export", ExportCommand,
      "  lathe export --merged tinker://… --model ./Qwen3-0.6B --out ./merged\n"},

@@ -153,13 +153,14 @@ constexpr Field kAwaitSamplesFields[] = {
     {.name = "target", .to = kSame, .is_required = true, .object = &kTarget},
     {.name = "prev_cursor",
      .to = "cursor",
-     .about = "Of the last answer, 0 at first. Acknowledges what was listed up to it."},
+     .about =
+         "Cursor of the last answer; 0 at first. It acknowledges the samples listed until then."},
     {.name = "timeout",
      .read = ReadTimeout,
-     .about = "Seconds to wait, at most the server's; 0: answer at once.",
+     .about = "Seconds to wait; the server may wait less. 0: answer at once.",
      .schema = R"("type": "number")"},
     {.name = "retrieved_request_ids",
-     .about = "Results that have arrived: they need no memory any more."},
+     .about = "Ids of results that the client has. The engine drops them from memory."},
 };
 
 }  // namespace

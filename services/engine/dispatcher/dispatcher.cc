@@ -234,16 +234,16 @@ absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
   for (const auto& [rank, worker] : workers_) {
     if (rank.first != hello.group() || rank.second == hello.rank()) continue;
     const bool is_silent = worker.missed_heartbeats > kMaxMissedHeartbeatsOfLiving;
-    const std::string peer = absl::StrFormat("rank %d, %s", rank.second,
-                                             is_silent ? "which is silent" : "which is there");
+    const std::string peer =
+        absl::StrFormat("%s rank %d", is_silent ? "silent" : "attached", rank.second);
     if (worker.mesh != ToMesh(hello)) {
       return absl::FailedPreconditionError(
-          absl::StrFormat("rank %d of group %s has mesh %s, %s, has %s", hello.rank(),
+          absl::StrFormat("rank %d of group %s has mesh %s, but %s has %s", hello.rank(),
                           hello.group(), Describe(ToMesh(hello)), peer, Describe(worker.mesh)));
     }
     if (worker.group_status.base_model() != hello.base_model()) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "rank %d of group %s has base model %s, %s, has %s", hello.rank(), hello.group(),
+          "rank %d of group %s has base model %s, but %s has %s", hello.rank(), hello.group(),
           hello.base_model(), peer, worker.group_status.base_model()));
     }
   }

@@ -91,7 +91,7 @@ void Leadership::Renew() {
     LogWarn("the lease has run out: nothing is answered until it can be renewed",
             {{"term", term_}, {"error", status.message()}});
   } else if (!is_late && std::exchange(is_late_, false)) {
-    LogInfo("the lease is renewed, no other engine has led", {{"term", term_}});
+    LogInfo("the lease is renewed, and no other engine has led meanwhile", {{"term", term_}});
   }
 }
 

@@ -138,7 +138,8 @@ AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuo
 AdminService::Reactor* AdminService::MoveModel(Context* context,
                                                const v1::MoveModelRequest* request,
                                                v1::MoveModelResponse*) {
-  LogInfo("model is to move", {{"model_id", request->model_id()}, {"group", request->group()}});
+  LogInfo("migration of a model requested",
+          {{"model_id", request->model_id()}, {"group", request->group()}});
   return Decide(context,
                 engine::MoveModel{.model_id = request->model_id(), .group = request->group()});
 }
@@ -146,14 +147,14 @@ AdminService::Reactor* AdminService::MoveModel(Context* context,
 AdminService::Reactor* AdminService::DrainGroup(Context* context,
                                                 const v1::DrainGroupRequest* request,
                                                 v1::DrainGroupResponse*) {
-  LogInfo("group is to be drained", {{"group", request->group()}});
+  LogInfo("drain of a group requested", {{"group", request->group()}});
   return Decide(context, engine::DrainGroup{.group = request->group(), .is_draining = true});
 }
 
 AdminService::Reactor* AdminService::ResumeGroup(Context* context,
                                                  const v1::ResumeGroupRequest* request,
                                                  v1::ResumeGroupResponse*) {
-  LogInfo("group is to be used again", {{"group", request->group()}});
+  LogInfo("return of a group to service requested", {{"group", request->group()}});
   return Decide(context, engine::DrainGroup{.group = request->group(), .is_draining = false});
 }
 

@@ -12,10 +12,11 @@ namespace {
 constexpr int64_t kMaxAge = 1'000'000'000;
 
 std::string WaitReason(const QueuePlace& place) {
-  if (place.is_running) return "with a worker";
+  if (place.is_running) return "at a worker";
   if (place.missing_seq > 0) {
-    return absl::StrFormat("waiting for seq %d, which has not arrived; without it in %d s",
-                           place.missing_seq, (place.gap_closes_in + 999'999'999) / 1'000'000'000);
+    return absl::StrFormat(
+        "waiting for seq %d, which has not arrived; continues without it in %d s",
+        place.missing_seq, (place.gap_closes_in + 999'999'999) / 1'000'000'000);
   }
   if (place.after_seq > 0) {
     return absl::StrCat("waiting for ", std::string(TraitsOf(place.after_kind).name), " seq ",
@@ -246,7 +247,7 @@ QueueStatus DescribeQueue(const QueueStatus& group, const std::optional<QueuePla
     status.paused = true;
   } else if (!status.paused && place->is_model_away) {
     status.paused = true;
-    status.reason = "its model is being recovered onto a worker";
+    status.reason = "its model is being recovered on a worker";
   } else if (!status.paused) {
     status.reason = WaitReason(*place);
   }

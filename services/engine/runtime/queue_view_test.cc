@@ -132,20 +132,20 @@ TEST_CASE("QueueView: all are looked at once a second", "[runtime]") {
   CHECK(f.view.PlaceOf("b", f.now + kSecond)->requests_before == 0);
 }
 
-TEST_CASE("DescribeQueue: what a request waits for, its place, and for how long", "[runtime]") {
+TEST_CASE("DescribeQueue: a request gets its reason to wait, its place and a time", "[runtime]") {
   struct Case {
     QueuePlace place;
     std::string words;
   };
   const auto [place, words] = GENERATE(table<QueuePlace, std::string>({
       {QueuePlace{}, "waiting for its turn"},
-      {QueuePlace{.is_running = true}, "with a worker"},
-      {QueuePlace{.is_running = true, .seconds = 2.4}, "with a worker; about 2 s"},
+      {QueuePlace{.is_running = true}, "at a worker"},
+      {QueuePlace{.is_running = true, .seconds = 2.4}, "at a worker; about 2 s"},
       {QueuePlace{.requests_before = 1}, "waiting for its turn; 1 request is before it"},
       {QueuePlace{.requests_before = 3, .tokens_before = 5120, .seconds = 4.2},
        "waiting for its turn; 3 requests with 5120 tokens are before it; about 4 s"},
       {QueuePlace{.missing_seq = 7, .gap_closes_in = 210'500'000'000, .seconds = 4},
-       "waiting for seq 7, which has not arrived; without it in 211 s"},
+       "waiting for seq 7, which has not arrived; continues without it in 211 s"},
       {QueuePlace{.after_kind = OperationKind::kOptimStep, .after_seq = 12, .requests_before = 2},
        "waiting for optim_step seq 12 of its model; 2 requests are before it"},
   }));
@@ -154,7 +154,7 @@ TEST_CASE("DescribeQueue: what a request waits for, its place, and for how long"
   CHECK_FALSE(status.paused);
 }
 
-TEST_CASE("DescribeQueue: without a worker its reason comes first, and no time is given",
+TEST_CASE("DescribeQueue: without a worker the reason comes first, and no time is given",
           "[runtime]") {
   const QueueStatus status = DescribeQueue({.paused = true, .reason = "tiny is loading"},
                                            QueuePlace{.requests_before = 2, .seconds = 9});
@@ -165,10 +165,10 @@ TEST_CASE("DescribeQueue: without a worker its reason comes first, and no time i
 TEST_CASE("DescribeQueue: a model in recovery pauses its requests", "[runtime]") {
   const QueueStatus status = DescribeQueue({}, QueuePlace{.is_model_away = true});
   CHECK(status.paused);
-  CHECK(status.reason == "its model is being recovered onto a worker");
+  CHECK(status.reason == "its model is being recovered on a worker");
 }
 
-TEST_CASE("DescribeQueue: what holds its model up is said of a request that waits", "[runtime]") {
+TEST_CASE("DescribeQueue: a waiting request gets the reason why its model waits", "[runtime]") {
   const std::string why = "its model is being moved to another group";
   const QueueStatus alone = DescribeQueue({}, QueuePlace{.model_reason = why});
   CHECK(alone.paused);
@@ -179,7 +179,7 @@ TEST_CASE("DescribeQueue: what holds its model up is said of a request that wait
   CHECK_FALSE(DescribeQueue({}, QueuePlace{.is_running = true, .model_reason = why}).paused);
 }
 
-TEST_CASE("DescribeQueue: of an unknown request only its group is described", "[runtime]") {
+TEST_CASE("DescribeQueue: an unknown request gets the reason of its group only", "[runtime]") {
   CHECK(DescribeQueue({.paused = true, .reason = "gone"}, std::nullopt).reason == "gone");
   CHECK(DescribeQueue({}, std::nullopt).reason.empty());
 }

@@ -281,7 +281,7 @@ void Runtime::Execute(DeleteOtherFiles& action) {
   for (std::string& dir : dirs_at_start_) {
     const auto& needed = action.needed_dirs;
     if (std::binary_search(needed.begin(), needed.end(), dir)) continue;
-    LogInfo("removing checkpoint files that nothing names", {{"dir", dir}});
+    LogInfo("removing checkpoint files that no row names", {{"dir", dir}});
     dirs_to_delete_.push_back(std::move(dir));
   }
   dirs_at_start_.clear();

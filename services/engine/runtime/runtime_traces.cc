@@ -66,7 +66,8 @@ void Runtime::Execute(RecordRecovery& action) {
       LogInfo("offloaded model resumed", {{"model_id", action.model_id}, {"seconds", seconds}});
       break;
     case RecordRecovery::Outcome::kFellBack:
-      LogWarn("a recovery falls back", {{"model_id", action.model_id}, {"why", action.detail}});
+      LogWarn("a recovery falls back to an older start",
+              {{"model_id", action.model_id}, {"why", action.detail}});
       break;
     case RecordRecovery::Outcome::kLost:
       LogError("model lost", {{"model_id", action.model_id}, {"why", action.detail}});

@@ -181,7 +181,7 @@ void ExecutorCore::Count(const SnapshotDone& done) {
     return;
   }
   ++counters_.snapshot_failures;
-  LogWarn("a model could not be snapshotted",
+  LogWarn("a snapshot of a model failed",
           {{"model_id", done.state.model_id}, {"error", done.status.message()}});
 }
 

@@ -69,7 +69,7 @@ inline constexpr CounterRow kCounters[] = {
      &ExecutorCounters::train_tokens},
     {"lathe_worker_out_of_memory_retries_total", "training passes run again in halves",
      &ExecutorCounters::out_of_memory_retries},
-    {"lathe_worker_arena_peak_bytes", "the most that a training pass took",
+    {"lathe_worker_arena_peak_bytes", "largest part of the arena that a pass reserved",
      &ExecutorCounters::arena_peak_bytes, CounterKind::kMaximum},
     {"lathe_worker_prefill_passes_total", "prefill passes", &ExecutorCounters::prefill_passes},
     {"lathe_worker_prefill_tokens_total",

@@ -127,10 +127,11 @@ bool AttachClient::Exchange(AttachStream& stream) {
       case AttachProtocol::Verdict::kContinue:
         break;
       case AttachProtocol::Verdict::kReconnect:
-        LogWarn("engine is refused", {{"error", protocol_.reason()}});
+        LogWarn("the worker leaves this engine and dials in again",
+                {{"error", protocol_.reason()}});
         return false;
       case AttachProtocol::Verdict::kDie:
-        LogError("engine ends this process", {{"error", protocol_.reason()}});
+        LogError("the engine ordered this process to end", {{"error", protocol_.reason()}});
         on_die_(protocol_.reason());
         return false;
     }

@@ -203,7 +203,7 @@ void AttachProtocol::Adopt(const lathe::v1::Adopt& adopt) {
     answer.set_epoch(epoch_);
     outgoing_.push_back(std::move(answer));
   }
-  LogInfo("adopted", {{"epoch", epoch_}, {"term", term_}, {"results", results.size()}});
+  LogInfo("group adopted", {{"epoch", epoch_}, {"term", term_}, {"results", results.size()}});
 }
 
 void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {

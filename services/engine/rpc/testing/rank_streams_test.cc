@@ -70,7 +70,8 @@ TEST_CASE("Ranks over gRPC: all are formed when the last has come, and go with o
         "a rank of the group is lost: its process is gone");
 }
 
-TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", "[dispatcher]") {
+TEST_CASE("Ranks over gRPC: a rank of another kind than its group is refused by name",
+          "[dispatcher]") {
   StreamsFixture f;
   FakeWorker leader(f.OptionsOf(0));
   f.WaitForRanks(1);
@@ -79,12 +80,12 @@ TEST_CASE("Ranks over gRPC: who is not of the group's kind is refused by name", 
   SECTION("its mesh") {
     options.tp = 4;
     error =
-        "rank 1 of group g0 has mesh dp 1 x fsdp 1 x tp 4, rank 0, which is there, has dp 1 x "
+        "rank 1 of group g0 has mesh dp 1 x fsdp 1 x tp 4, but attached rank 0 has dp 1 x "
         "fsdp 1 x tp 2";
   }
   SECTION("its base model") {
     options.base_model = "other";
-    error = "rank 1 of group g0 has base model other, rank 0, which is there, has tiny";
+    error = "rank 1 of group g0 has base model other, but attached rank 0 has tiny";
   }
   SECTION("its place") {
     options.rank = 2;

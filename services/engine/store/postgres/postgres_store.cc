@@ -100,8 +100,8 @@ auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* give
         return error.status();
       }
       if (now - logged_at >= kLogEvery) {
-        LogWarn("the database does not do it now, trying again",
-                {{"what", what}, {"error", error.what()}});
+        LogWarn("a database operation failed and is tried again",
+                {{"operation", what}, {"error", error.what()}});
         logged_at = now;
       }
       absl::SleepFor(backoff.Next());

@@ -265,7 +265,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectCpus(
     const CollectivesOptions& options, FlightRecorder& recorder) {
   auto shared = ConnectSharedMemory(rendezvous, place, options, recorder);
   if (!absl::IsFailedPrecondition(shared.status())) return shared;
-  LogInfo("ranks speak over Gloo", {{"reason", shared.status().message()}});
+  LogInfo("ranks communicate over Gloo", {{"reason", shared.status().message()}});
   return ConnectGloo(rendezvous, std::move(device), place, options, recorder);
 }
 

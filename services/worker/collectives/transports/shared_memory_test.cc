@@ -173,7 +173,8 @@ TEST_CASE("Shared memory: a rank's end wakes the ranks that wait for it", "[coll
   close(ready_pipe[1]);
 }
 
-TEST_CASE("Collectives of CPUs: ranks that share no memory speak over Gloo", "[collectives]") {
+TEST_CASE("Collectives of CPUs: ranks that share no memory communicate over Gloo",
+          "[collectives]") {
   const bool share = GENERATE(false, true);
   const auto rendezvous = RendezvousOnLoopback(2);
   FlightRecorder recorder;

@@ -143,7 +143,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     try {
       graph.capture_end();
     } catch (const std::exception& error) {
-      LogWarn("a broken recording of a decode pass ended", {{"error", error.what()}});
+      LogWarn("ending the broken recording of a decode pass failed", {{"error", error.what()}});
     }
   }
 
