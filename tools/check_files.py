@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the shape of the source tree: no crumbs and no endless functions.
+"""Checks the shape of the source tree: few small files and no long functions.
 
-  * Of the .h and .cc files under services/ and libs/, fewer than 10 % have under 30 lines.
+  * Fewer than 10 % of the .h and .cc files under services/ and libs/ have under 30 lines.
   * No function outside tests is longer than 70 lines, its braces included.
 
 Prints the share, each function that is too long as file:line, and ends with 1 if a rule is broken.
@@ -16,7 +16,7 @@ SMALL_LINES = 30
 MAX_SMALL_SHARE = 0.10
 MAX_FUNCTION_LINES = 70
 
-# The begin of what is no function but may open a brace.
+# First words of constructs that may open a brace and are no functions.
 NO_FUNCTION = re.compile(
     r" *(namespace|struct|class|enum|union|extern|template <|if|for|while|switch|else|do|try|case|default|"
     r"TEST_CASE|SECTION)\b")

@@ -1,4 +1,4 @@
-"""What docs/reliability.md names as the test of a fault is there."""
+"""The tests that docs/reliability.md names exist."""
 
 import fnmatch
 import os
@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.fail_points import ROOT  # noqa: E402
 
 ROW = re.compile(r"^\| ([A-F]\d[^|]*) \| [^|]+ \| (.+) \|$", re.MULTILINE)
-# Of the specification, in its order. A gap is a row that was forgotten.
+# The rows of the specification, in its order.
 ROWS = [f"{letter}{i}" for letter, last in zip("ABCDEF", (11, 10, 13, 14, 11, 8), strict=True)
         for i in range(1, last + 1)]
 # Catch2 prints and filters by what stands between the quotes.
@@ -19,7 +19,7 @@ CASE = re.compile(r'TEST_CASE\(\s*((?:"[^"]*"\s*)+)')
 
 
 def rows():
-    """[(numbers, what the last column says)]"""
+    """Pairs of a row's numbers and its column of tests."""
     text = (ROOT / "docs" / "reliability.md").read_text()
     return [(numbers, tests) for numbers, tests in ROW.findall(text)]
 

@@ -46,10 +46,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = lathe::fuzz::Text(data, size);
   ReadSmall(text);
   const auto sample = SampleFromJson(text);
-  // Only a body's known members are searched for keys that stand twice.
+  // Duplicate keys are found only among a body's known members.
   const absl::Status whole = CheckJson(text);
   const bool may_be_read = whole.ok() || lathe::ErrorCode(whole) == "duplicate_key";
-  lathe::fuzz::Expect(!sample.ok() || may_be_read, "what is read is JSON");
+  lathe::fuzz::Expect(!sample.ok() || may_be_read, "a body that is read is JSON");
   if (sample.ok()) lathe::engine::ValidateSample(*sample, kLimits).IgnoreError();
   for (const bool forward_only : {false, true}) {
     lathe::v1::ForwardBackwardRequest request;

@@ -8,7 +8,7 @@
 
 namespace lathe {
 
-// A default is that of an absent member in JSON and of a manifest that lacks the number.
+// A default applies to a member that JSON lacks, and to a number that a manifest lacks.
 struct AdamParams {
   double learning_rate = 1e-4;
   double beta1 = 0.9;

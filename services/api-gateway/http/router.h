@@ -30,8 +30,8 @@ struct Route {
   // Path pattern, such as "/api/v1/sessions/{id}". `{name}` matches one non-empty segment.
   std::string pattern;
 
-  // The members from here to `access` describe the route in the OpenAPI document. Group of the
-  // route.
+  // The members from here to `access` describe the route in the OpenAPI document. The tag groups
+  // routes there.
   std::string tag;
   std::string summary;
   std::string description;

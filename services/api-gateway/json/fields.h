@@ -22,8 +22,9 @@ struct ObjectFields;
 struct Field {
   std::string_view name;
   // Field of the message, if it has another name. kSame: the members of this object are fields of
-  // the message that has the object. If it is absent, its members' fallbacks still apply. If it is
-  // required too, it is read as an empty one, so that the error names what is missing in it.
+  // the message that has the object. If the object is absent, its members' fallbacks still apply.
+  // If an absent object is required, it is read as an empty object, so that the error names the
+  // members that are missing in it.
   std::string_view to = "";
   bool is_required = false;
   // Null counts as absent for all types but numbers, because clients write NaN as null. If true,

@@ -64,7 +64,7 @@ absl::Status TooManyNumbers(const std::string& pointer, size_t count, size_t lim
                     "invalid_field", pointer);
 }
 
-// Explains why `list`, which was not cut out, is no list of numbers. An empty one is.
+// Explains why `list`, which was not cut out, is not a list of numbers. An empty list is one.
 void FailOnElement(simdjson::dom::array list, const std::string& pointer, LargeContext& errors,
                    std::string_view expected) {
   size_t index = 0;
@@ -86,7 +86,7 @@ std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeCon
     return packed;
   }
   const std::string_view text = errors.Take(list);
-  // Only a text of so many bytes has to be counted.
+  // n numbers take at least 2 n - 1 bytes, so shorter texts need no counting.
   if (const size_t most = text.size() / 2 + 1; most > max_count) {
     const size_t count = CountNumbers(text);
     if (count > max_count) {
@@ -104,7 +104,8 @@ std::string Pack(simdjson::dom::array list, const std::string& pointer, LargeCon
 
 }  // namespace
 
-// A list that was not cut out may begin with a number too, but has more elements then.
+// A list that was cut out holds only its index. Any other list that begins with a number has more
+// elements.
 bool LargeContext::IsCut(simdjson::dom::array list) const {
   return lists_ != nullptr && list.size() == 1 && list.at(0).is<int64_t>();
 }

@@ -107,9 +107,9 @@ absl::StatusOr<simdjson::dom::element> ParseLargeJson(simdjson::dom::parser& par
                                                       std::string_view text, int outer_depth = 0);
 
 // Reads `text`, which is nested `outer_depth` levels deep in a body, with its lists of numbers cut
-// out. Calls `read` once, and once more if the first time ends with an error, to find which; it
-// must overwrite what it has read before. Returns the errors of CheckJson with places in `text`.
-// Errors in fields go to `errors`.
+// out. Calls `read` once. After an error it cuts lists with care and calls `read` again, which must
+// overwrite what it has read before. Returns the errors of CheckJson with places in `text`. Errors
+// in fields go to `errors`.
 absl::Status ReadLargeJson(simdjson::dom::parser& parser, std::string_view text, int outer_depth,
                            LargeContext& errors,
                            absl::FunctionRef<void(simdjson::dom::element, LargeContext&)> read);

@@ -16,10 +16,10 @@ namespace lathe::gateway {
 class NumberLists {
  public:
   enum class Ends {
-    // A list that begins with a number ends at the next bracket. This is wrong for a list with
-    // something else in it, which AreSound then finds.
+    // A list that begins with a number ends at the next bracket. If the list also has other
+    // elements, the cut may be wrong; AreSound then returns false.
     kAtBracket,
-    // The same, but a list with other characters than those of numbers stays in the text.
+    // As kAtBracket, but a list with characters that no number has stays in the text.
     kChecked,
   };
 
@@ -28,13 +28,13 @@ class NumberLists {
   // `text` must outlive this.
   bool Cut(std::string_view text, Ends ends);
 
-  // The text with the indexes.
+  // The text in which indexes replace the lists.
   const std::string& rest() const { return rest_; }
   size_t size() const { return lists_.size(); }
-  // Returns the text between the brackets of a list, whose reader finds faults in it.
+  // Returns the text between the brackets of a list. Its reader has to check that text.
   std::string_view Take(size_t index);
-  // Returns true if all lists that nobody has taken are JSON. Then, and if the lists that were
-  // taken are, the whole text is JSON if `rest` is.
+  // Returns true if all lists that were not taken are JSON. The whole text is JSON if, besides, the
+  // taken lists and `rest` are JSON.
   bool AreSound() const;
 
  private:
@@ -47,16 +47,16 @@ class NumberLists {
   std::vector<List> lists_;
 };
 
-// The first element of a list that is no number of the wanted type.
+// The first element of a list that is not a number of the wanted type.
 struct NumberFault {
   size_t index = 0;
   // Part of the text that was read.
   std::string_view text;
 };
 
-// Packs the numbers of such a list as T (int32_t, int64_t, float), little-endian. Returns a fault
+// Packs the numbers of a taken list as T (int32_t, int64_t, float), little-endian. Returns a fault
 // if the text is not JSON numbers of T's kind and range, separated by commas. Rounds floats to the
-// nearest double and then to the nearest float, as JSON parsers do; a number beyond double's range
+// nearest double and then to the nearest float, as JSON parsers do. A number beyond double's range
 // is a fault, and so is an integer beyond 64 bits.
 template <typename T>
 std::optional<NumberFault> PackNumbers(std::string_view text, std::string* packed);

@@ -60,7 +60,7 @@ TEST_CASE("Lists inside lists are found in one pass over the text", "[json]") {
   CHECK_FALSE(lists.Cut(text, NumberLists::Ends::kChecked));
 }
 
-TEST_CASE("A list that nobody takes is checked", "[json]") {
+TEST_CASE("A list that no reader takes is checked", "[json]") {
   NumberLists lists;
   REQUIRE(lists.Cut("[[1,02],[3]]", NumberLists::Ends::kChecked));
   CHECK_FALSE(lists.AreSound());
@@ -68,7 +68,7 @@ TEST_CASE("A list that nobody takes is checked", "[json]") {
   CHECK(lists.AreSound());
 }
 
-TEST_CASE("A fault says which element and what it is", "[json]") {
+TEST_CASE("A fault has the index and the text of the element", "[json]") {
   std::string packed;
   const auto first = PackNumbers<int32_t>(" 4294967296 , 2", &packed);
   REQUIRE(first);

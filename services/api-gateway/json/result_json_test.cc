@@ -119,7 +119,7 @@ TEST_CASE("A pending poll says so", "[json]") {
   CHECK(TryAgainToJson("r1", v1::QUEUE_STATE_UNSPECIFIED, "x")["queue_state"] == "active");
 }
 
-TEST_CASE("ResultJson: a poll as the SDK sends it", "[json]") {
+TEST_CASE("ResultJson: reads a poll of the SDK", "[json]") {
   const auto request =
       Read(R"({"target":{"type":"sampling_session","sampling_session_id":"s:sample:0",)"
            R"("cloned_sampler_id":3},"prev_cursor":9,"retrieved_request_ids":["r1","r2"]})");
@@ -131,7 +131,7 @@ TEST_CASE("ResultJson: a poll as the SDK sends it", "[json]") {
   CHECK(request->retrieved_request_ids_size() == 2);
 }
 
-TEST_CASE("ResultJson: what is left out has a default", "[json]") {
+TEST_CASE("ResultJson: an absent field has its default", "[json]") {
   const auto request = Read(R"({"target":{"sampling_session_id":"s"},"timeout":null})");
   REQUIRE(request.ok());
   CHECK(request->clone_number() == 0);
@@ -151,7 +151,7 @@ TEST_CASE("ResultJson: a timeout shortens the hold, and no more", "[json]") {
   CHECK(wait("1e300") == 20'000);
 }
 
-TEST_CASE("ResultJson: what cannot be read is named", "[json]") {
+TEST_CASE("ResultJson: an error names the invalid field", "[json]") {
   const auto [body, pointer] = GENERATE(table<const char*, const char*>(
       {{R"({})", "/target/sampling_session_id"},
        {R"({"target":5})", "/target"},
@@ -171,7 +171,7 @@ TEST_CASE("ResultJson: what cannot be read is named", "[json]") {
   CHECK_THAT(std::string(status.message()), Catch::Contains(pointer));
 }
 
-TEST_CASE("ResultJson: each sample says how it ended", "[json]") {
+TEST_CASE("ResultJson: each sample has its outcome", "[json]") {
   v1::AwaitSamplesResponse response;
   response.set_cursor(12);
   v1::EndedSample* sample = response.add_samples();

@@ -55,7 +55,7 @@ std::vector<Route> SamplingRoutes(const RouteContext& context) {
                            [](const auto&, const auto& answer) {
                              return JsonResponse(SampleFutureToJson(answer));
                            })},
-      // Every id gets the same answer, because the SDK would retry an error for minutes (11.5).
+      // Every id gets the same answer, because the SDK would retry an error for minutes.
       {.method = "POST",
        .pattern = "/api/v1/cancel_future",
        .tag = "futures",

@@ -97,7 +97,7 @@ TEST_CASE("Slow clients: a body above the minimum rate is taken", "[slow]") {
   CHECK(client.Post("/api/v1/telemetry", std::string(100'000, ' ') + "{}").status == 200);
 }
 
-TEST_CASE("Slow clients: who does not read is not written to for ever", "[slow]") {
+TEST_CASE("Slow clients: the server stops writing to a client that does not read", "[slow]") {
   FakeEngine engine;
   RunningGateway gateway(engine, WithLimits({.progress_timeout = kShort}));
   HttpClient client(gateway.port());

@@ -184,7 +184,7 @@ struct SendLoadVersion {
 struct SendServeVersion {
   std::string version_id;
   std::string reader;
-  int64_t num_reads = 1;
+  int64_t num_reads = 1;  // number of these ranks
 };
 
 // Writes a version from the worker's memory to `dir`, in the form that SendLoadVersion reads.
@@ -298,8 +298,8 @@ struct DeleteFiles {
   std::string dir;
 };
 
-// Deletes all directories but `needed_dirs`. The core emits it when a new leader starts, to remove
-// what a crash during a save, a copy or a deletion has left.
+// Deletes all directories but `needed_dirs`. The core emits it once, when a new leader starts. It
+// removes the files that a crash during a save, a copy or a deletion has left behind.
 struct DeleteOtherFiles {
   std::vector<std::string> needed_dirs;  // sorted
 };

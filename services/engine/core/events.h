@@ -92,7 +92,7 @@ struct SaveArgs {
 struct LoadArgs {
   std::string path;
   bool with_optimizer = false;
-  // create-via-load: the owner is the session, the seq is the model_seq_id
+  // True: the load creates its model. The owner is then the session, and the seq its model_seq_id.
   bool creates_model = false;
   std::string base_model;
   Metadata user_metadata;

@@ -16,8 +16,9 @@ void OffloadSession(State& s, Session& session);
 void ResumeSession(State& s, Session& session);
 
 // Returns true if a model's worker state can be restored without a long replay. Otherwise has it
-// written. After a failed write there is no immediate retry, unless the write was before
-// `quiet_since`. A model that waits for its recovery is on disk, except for its versions.
+// written. `quiet_since`: time since which the model is unused. If a write was tried after that
+// time and has failed, the next try waits for snapshot_interval. A model that waits for its
+// recovery is on disk, except for its versions.
 bool IsOnDisk(State& s, Model& model, int64_t quiet_since);
 
 // Offloads models without requests for model_idle_timeout.

@@ -10,7 +10,7 @@ namespace {
 
 using Ranks = std::vector<int64_t>;
 
-TEST_CASE("Ranks: the crash of one is laid to what ran, and counted once", "[core]") {
+TEST_CASE("Ranks: a crash is attributed to the running requests, and counts once", "[core]") {
   const int first = GENERATE(0, 1, 2);
   RanksHarness h;
   h.AttachBoth();
@@ -59,7 +59,7 @@ TEST_CASE("Ranks: the crash of one is laid to what ran, and counted once", "[cor
         "the worker died 2 times while it ran this request alone (rank 1: signal 11)");
 }
 
-TEST_CASE("Ranks: who leaves because a peer was stopped has crashed nothing", "[core]") {
+TEST_CASE("Ranks: a rank that leaves because a peer was stopped has not crashed", "[core]") {
   RanksHarness h;
   h.AttachBoth();
   const std::string model = h.NewModel(h.NewSession());

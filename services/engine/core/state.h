@@ -78,13 +78,15 @@ struct Model {
   bool snapshot_wanted = false;          // true: due before its interval is over
   std::unique_ptr<Recovery> recovery;    // set while no worker has its state
   int64_t num_recoveries_cut = 0;        // consecutive recoveries that a worker's death ended
-  // Time at which the preparation of a migration began, or at which the model's last running
-  // request was seen since. 0: no preparation. While it is set, no request of the model starts.
+  // While this is set, a migration is being prepared, and no request of the model starts. It is the
+  // time at which the preparation began, or the last time since then at which a request of the
+  // model ran. 0: no preparation.
   int64_t migrating_since = 0;
   int64_t stays_until = 0;  // no migration until then, because writing the model took too long
 
   std::string unload_request_id;  // an unload that waits for all earlier operations
-  // A load_weights into this model failed. Requests accepted before its caller knew fail too.
+  // A load_weights into this model failed. Requests that were accepted before its caller knew of
+  // the failure fail too.
   struct FailedLoad {
     int64_t seq_id = 0;
     int64_t delivered_at = 0;
@@ -285,7 +287,7 @@ struct State {
   std::map<RequestKey, std::string> request_ids;
   std::map<int64_t, std::string> live;                  // key: order of acceptance
   std::set<std::pair<int64_t, std::string>> retention;  // key: time to forget a finished request
-  std::set<std::pair<int64_t, std::string>> delivered;  // finished ones, by delivery time
+  std::set<std::pair<int64_t, std::string>> delivered;  // finished requests, by delivery time
   std::map<std::string, std::string> replays;           // recovery commands under way, id to model
   int64_t num_replays = 0;                              // in this term
   int64_t last_order = 0;
@@ -296,7 +298,7 @@ struct State {
   std::map<std::string, RateWindow> rates;  // tenants with a rate limit
 
   std::set<std::string> samples_to_place;  // samples of a group whose worker was just lost
-  std::set<std::string> regrouped;         // requests whose callers may have an old group
+  std::set<std::string> regrouped;         // requests whose callers may know an old group
   // Requests to send again with the next Tick, when the store may answer again.
   std::set<std::string> unsent_request_ids;
 

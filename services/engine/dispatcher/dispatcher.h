@@ -45,8 +45,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void StreamSample(const std::string& request_id) override;
   std::map<std::string, WorkerStatus> Statuses() override;
 
-  // Returns what the hellos and heartbeats of every group with an attached worker said, by group.
-  // Fields that the workers do not know are unset.
+  // Returns the status of every group with an attached worker, by group. It has the facts from the
+  // workers' hellos and heartbeats; other fields are unset.
   std::vector<v1::GroupStatus> DescribeGroups();
 
   // Ends every stream, so that the server can shut down. Workers reconnect.

@@ -24,7 +24,7 @@ TEST_CASE("Supervisors: a signal of its own is a crash", "[dispatcher]") {
   CHECK(CauseOf(BySignal(signal)) == LossCause::kCrashed);
 }
 
-TEST_CASE("Supervisors: who is killed from outside has not crashed", "[dispatcher]") {
+TEST_CASE("Supervisors: a process that is killed from outside has not crashed", "[dispatcher]") {
   const int signal = GENERATE(SIGKILL, SIGTERM, SIGINT);
   CHECK(CauseOf(BySignal(signal)) == LossCause::kKilled);
 }
@@ -36,13 +36,14 @@ TEST_CASE("Supervisors: a kill for memory is distinguished from others", "[dispa
   CHECK(DescribeEnd(exited) == "signal 9, the machine was out of memory");
 }
 
-TEST_CASE("Supervisors: what was asked for is no death", "[dispatcher]") {
+TEST_CASE("Supervisors: an end that was asked for is no death", "[dispatcher]") {
   v1::RankExited exited = GENERATE(BySignal(SIGKILL), BySignal(SIGTERM), ByCode(1));
   exited.set_was_asked(true);
   CHECK(CauseOf(exited) == LossCause::kEnded);
 }
 
-TEST_CASE("Supervisors: who crashes when it is asked to end has crashed", "[dispatcher]") {
+TEST_CASE("Supervisors: a process that crashes when it is asked to end has crashed",
+          "[dispatcher]") {
   v1::RankExited exited = BySignal(SIGSEGV);
   exited.set_was_asked(true);
   CHECK(CauseOf(exited) == LossCause::kCrashed);

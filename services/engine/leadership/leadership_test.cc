@@ -86,7 +86,7 @@ TEST_CASE("Leadership: a leader that was late continues when no other one has ta
   CHECK_FALSE(f.second.leadership.TryLead());
 }
 
-TEST_CASE("Leadership: who ends cleanly is replaced at once", "[leadership]") {
+TEST_CASE("Leadership: an engine that ends cleanly is replaced at once", "[leadership]") {
   Fixture f;
   REQUIRE(f.first.leadership.TryLead());
   REQUIRE_FALSE(f.second.leadership.TryLead());
@@ -95,7 +95,8 @@ TEST_CASE("Leadership: who ends cleanly is replaced at once", "[leadership]") {
   CHECK(f.second.leadership.TryLead());
 }
 
-TEST_CASE("Leadership: a resignation takes nothing from who leads since", "[leadership]") {
+TEST_CASE("Leadership: a late resignation does not take the lease from the new leader",
+          "[leadership]") {
   Fixture f;
   REQUIRE(f.first.leadership.TryLead());
   f.second.leadership.TryLead();

@@ -26,8 +26,8 @@ class SeqOrder {
 
   // Returns the largest seq through which the arrival of `seq` proves the missing ones abandoned;
   // at least closed_seq(). In a serial session submissions arrive in order, so every arrival proves
-  // it. In a concurrent one only a barrier proves it: other operations may belong to parallel
-  // submissions of which smaller seqs are still to come.
+  // it. In a concurrent session only a barrier proves it. Other operations may belong to
+  // parallel submissions, whose smaller seqs may arrive later.
   int64_t ClosedByArrival(int64_t seq, bool serial, bool is_barrier) const;
 
   void Add(int64_t seq, const Operation& operation);

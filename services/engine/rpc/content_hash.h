@@ -8,11 +8,11 @@
 
 namespace lathe::engine {
 
-// Returns "1:" and the hex SHA-256 of the fields in a fixed order. Rows of requests keep hashes
-// across versions of the engine, and any other text is a different request. So the hash of a
-// request never changes; a later field counts only if it is set. Named entries are hashed in sorted
-// order. Not hashed: the key itself, unknown fields, and sampling_session_seq_id, which an outer
-// retry changes.
+// Returns "1:" and the hex SHA-256 of the fields in a fixed order. Requests with different hashes
+// are different requests. Rows keep the hash while engines of later versions run, so the hash of a
+// request must never change. A field that is added later therefore counts only if it is set. Named
+// entries are hashed in sorted order. The hash leaves out the key itself, unknown fields, and
+// sampling_session_seq_id, which an outer retry changes.
 std::string ContentHash(const v1::CreateModelRequest& request);
 std::string ContentHash(const v1::UnloadModelRequest& request);
 std::string ContentHash(const v1::ForwardBackwardRequest& request);

@@ -236,7 +236,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
       Start(tenant_id, request.model_id(), request.seq_id(), OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
   // Parameters of another optimizer are an error of the program, not of the message, so the future
-  // reports it (17.1).
+  // reports it.
   submit.invalid_through_future = !request.has_adam_params();
   return submit;
 }
@@ -267,7 +267,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   SetArgs(submit, MakeSaveArgs(request));
   if (submit.invalid) return submit;
   SetInvalid(submit, ValidateAgeRecipients(request.age_encryption_recipients()).status());
-  // The future reports an unsupported kind of key (9.4).
+  // The future reports an unsupported kind of key.
   submit.invalid_through_future = submit.invalid.has_value();
   return submit;
 }

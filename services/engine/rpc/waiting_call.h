@@ -1,5 +1,4 @@
-// A unary call that waits: for what it asks about, for its time to be up or for its client to
-// leave.
+// A unary call that waits until its response is known, its time is over, or its client leaves.
 #pragma once
 
 #include <grpcpp/alarm.h>

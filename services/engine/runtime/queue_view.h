@@ -130,8 +130,8 @@ class QueueView {
   std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_);
 };
 
-// "waiting for its turn; 3 requests with 5120 tokens are before it; about 4 s". `group`: of the
-// group that serves it; its reason comes first while it is paused.
+// "waiting for its turn; 3 requests with 5120 tokens are before it; about 4 s". `group`:
+// status of the group that serves the request. Its reason comes first while the group is paused.
 QueueStatus DescribeQueue(const QueueStatus& group, const std::optional<QueuePlace>& place);
 
 }  // namespace lathe::engine

@@ -24,10 +24,10 @@ struct EngineMessage {
   SharedBodies bodies;
 };
 
-// A counting worker in time: with connections, faults and seeded bugs. Runs requests of one model
-// in the order that the real worker allows, and different models and samples side by side. The
-// simulation owns it until the end of the run, even after its death. In a group of several ranks,
-// rank 0 does this work. It needs all other ranks, with which it has one rendezvous.
+// A counting worker in virtual time, with connections, faults and seeded bugs. Runs requests of one
+// model in the order that the real worker allows, and different models and samples side by side.
+// The simulation owns it until the end of the run, even after its death. In a group of several
+// ranks, rank 0 does this work. It needs all other ranks, with which it has one rendezvous.
 class SimWorker {
  public:
   // `find_engine`: returns the engine to dial; nullptr: none answers. `on_death`: called at its

@@ -106,7 +106,8 @@ class CountingWorker {
   // Its state as a Hello reports it; the owner adds what it knows about the process.
   WorkerAttached Hello() const;
   ReadyModel Ready(int64_t kv_cache_tokens = 1000) const;
-  // Returns the first kind of thing that it still holds, with their number; empty: nothing.
+  // Returns the first kind of object that the worker still holds, with its number, such as
+  // "2 models". Empty: it holds nothing.
   std::string DescribeHeld() const;
 
  private:

@@ -32,7 +32,7 @@ enum class CollectiveKind {
   kBarrier
 };
 
-// "all-reduce sum"
+// Returns text such as "all-reduce sum".
 const char* NameOf(CollectiveKind kind);
 
 // Name of a call in errors and dumps, and its timeout.

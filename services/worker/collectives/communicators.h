@@ -33,7 +33,7 @@ struct ConnectOptions {
   // Timeout of a collective on tp: how much longer one rank may take than another for part of a
   // layer.
   absl::Duration timeout = absl::Seconds(10);
-  // Timeout of a collective on data, fsdp or all ranks, where one rank may take longer for its rows
+  // Timeout of a collective on data, fsdp or all ranks. There one rank may take longer for its rows
   // or for reading a disk. A rank that is gone is detected at once.
   absl::Duration patience = absl::Minutes(10);
   // Called with the first failure of each communicator, see CollectivesOptions.

@@ -21,7 +21,7 @@ struct MeshShape {
   int tp = 1;
 
   int world() const { return dp * fsdp * tp; }
-  // "dp 2 x fsdp 1 x tp 2"
+  // Returns text such as "dp 2 x fsdp 1 x tp 2".
   std::string ToString() const;
 };
 

@@ -21,8 +21,8 @@ class ProcessWatch {
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
 
-  // Must be called before Start. Returns false if there is no such process, or the kernel cannot
-  // report its end (before Linux 5.3, or in a sandbox that forbids it).
+  // Must be called before Start. Returns false if there is no such process, or if the kernel cannot
+  // report its end. That is so before Linux 5.3, and in a sandbox that forbids it.
   bool Add(int number, pid_t pid);
   // Starts the thread, unless no process was added.
   void Start();

@@ -12,10 +12,10 @@
 
 namespace lathe::worker {
 
-// All communicators of a rank share one. After an exception in a computation that the ranks share,
-// a rank cannot tell whether the others threw too or are waiting for it. It proceeds to the next
-// common collective and waits there no longer than `limit`, the time by which one rank may lag
-// behind another. Thread-safe.
+// All communicators of a rank share one. The ranks may share a computation that throws on one of
+// them. That rank cannot know whether the others threw too or are waiting for it. It proceeds to
+// the next common collective and waits there for at most `limit`, which is the time by which one
+// rank may lag behind another. Thread-safe.
 class WaitLimit {
  public:
   explicit WaitLimit(absl::Duration limit = absl::Seconds(10)) : limit_(limit) {}

@@ -10,7 +10,8 @@
 
 namespace lathe::worker {
 
-// Chosen tokens of n rows. Row i has tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
+// Chosen tokens of n rows, E in all, out of a vocabulary of V tokens. Row i has the tokens
+// tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
 struct RowTargets {
   std::vector<int64_t> offsets = {0};  // [n + 1]
   std::vector<int64_t> tokens;         // [E], each in [0, V)

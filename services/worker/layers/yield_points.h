@@ -27,11 +27,12 @@ bool HasYieldPoints();
 // Calls the innermost scope's on_yield.
 void Yield();
 
+// Number of multiply-adds in a piece, some hundredths of a second on a CPU.
+inline constexpr int64_t kPieceProducts = int64_t{1} << 31;
+
 // Calls run(begin, end) over [0, num_items): in one piece, or, if a YieldScope lives, in pieces of
 // about kPieceProducts multiply-adds. `num_products` is the cost of all items together. The size of
 // a piece is a multiple of `grain` items.
-inline constexpr int64_t kPieceProducts = int64_t{1} << 31;
-
 template <typename F>
 void RunInPieces(int64_t num_items, int64_t num_products, int64_t grain, const F& run) {
   const int64_t num_pieces = num_products / kPieceProducts;

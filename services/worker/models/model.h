@@ -70,12 +70,12 @@ class Model {
   // samples from KV pages; training's attention is fp32 there. Otherwise it is fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
 
-  // Begins and ends a step. Ranks of axis fsdp hold shares of the weights and unshard them while in
+  // Begin and end a step. Ranks of axis fsdp hold shares of the weights and unshard them while in
   // use, so they make the calls below in the same order. A rank that may have nothing to compute,
-  // or may fail, must at least make the same steps. Between both calls it makes the calls of
-  // `step`, or only some of them. EndStep makes the missing gathers. The first weights of `next`
-  // are prefetched. Both do nothing if a rank holds whole weights. A failed gather throws
-  // RanksDisagree.
+  // or may fail, must at least make the same steps. Between BeginStep and EndStep it makes all
+  // calls of `step`, or some of them. EndStep gathers the weights of the other calls. The first
+  // weights of `next` are prefetched. Both do nothing if a rank holds whole weights. A failed
+  // gather throws RanksDisagree.
   virtual void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const = 0;
   virtual void EndStep() const = 0;
   // Waits for a gather that began for a dropped pass, because its deadline keeps running. All fsdp

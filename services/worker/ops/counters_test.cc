@@ -27,7 +27,7 @@ TEST_CASE("each counter has its own field and metric", "[ops]") {
   }
 }
 
-TEST_CASE("counters of two cores add up, and of peaks the higher one stays", "[ops]") {
+TEST_CASE("counters of two cores add up, and the higher peak stays", "[ops]") {
   ExecutorCounters a;
   ExecutorCounters b;
   for (const CounterRow& row : kCounters) {

@@ -173,7 +173,7 @@ def test_every_route_has_a_row(api):
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     rows = {(row.method, row.pattern) for row in MATRIX}
     assert served - rows == set(), "MATRIX of this file lacks a row for these routes"
-    assert rows - served == set(), "MATRIX of this file has rows for what is no route"
+    assert rows - served == set(), "MATRIX of this file has rows without a route"
 
 
 @pytest.mark.parametrize("key", ["", "tml-wrong", "tml-" + "a" * 60])

@@ -108,7 +108,7 @@ TEST_CASE("Leader guard: a stream ends before its next message", "[rpc]") {
   CHECK_FALSE(stream->Finish().ok());
 }
 
-TEST_CASE("Standby: every call of every service is refused with who leads", "[rpc]") {
+TEST_CASE("Standby: every call of every service is refused and names the leader", "[rpc]") {
   TempDir dir;
   const auto standby = StandbyServers::Start({.run_dir = dir.path().string()},
                                              [] { return "process 7 on h at unix:/x"; });

@@ -24,7 +24,7 @@ TEST_CASE("Lists of strings survive, and an empty one stays empty", "[store]") {
   CHECK(DecodeStringList(EncodeStringList({})).empty());
 }
 
-TEST_CASE("A row that gives way to another is not asked to change what stays", "[store]") {
+TEST_CASE("UpsertSql: an update changes neither the key nor the columns to keep", "[store]") {
   CHECK(UpsertSql("t", "a, b, c", "a") ==
         "INSERT INTO t (a, b, c) VALUES (?, ?, ?)"
         " ON CONFLICT (a) DO UPDATE SET b = excluded.b, c = excluded.c");

@@ -29,7 +29,7 @@ int64_t Take(Store& store, const std::string& process) {
   return *term;
 }
 
-TEST_CASE("Store: a lease says who has it, also after a restart", "[store]") {
+TEST_CASE("Store: a lease names its holder, also after a restart", "[store]") {
   auto harness = MakeStoreHarness();
   CHECK(Read(harness->store()).duration == absl::ZeroDuration());
   const int64_t term = Take(harness->store(), "a");
@@ -100,7 +100,7 @@ TEST_CASE("Store: a released lease has no owner, and only its owner can release 
   CHECK(Take(harness->store(), "c") > term);
 }
 
-TEST_CASE("Store: of many who take one lease at once one gets it", "[store]") {
+TEST_CASE("Store: if many engines take one lease at once, one of them gets it", "[store]") {
   auto harness = MakeStoreHarness();
   const LeaseRow seen = Read(harness->store());
   std::array<absl::StatusOr<int64_t>, 8> terms;

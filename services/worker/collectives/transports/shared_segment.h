@@ -41,8 +41,9 @@ class SharedSegment {
 
   // Rank 0 calls it. Unavailable: there is no memory.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(int world);
-  // The other ranks call it. Unavailable if rank 0's handle is not valid here (another host,
-  // container or user), or names anything but memory made by Create, which is then not opened.
+  // The other ranks call it. Unavailable: rank 0's handle is not valid here, because rank 0 has
+  // another host, container or user, or the handle names something that Create did not make. Such a
+  // thing is not opened.
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(const std::string& handle, int rank,
                                                              int world);
   ~SharedSegment();

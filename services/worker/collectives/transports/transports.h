@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectGloo(
 //
 // Calls are queued on torch's current stream of the GPU and may be captured into CUDA graphs. The
 // replay of a graph has no deadline and is not in the recorder. The deadline of a call runs from
-// when the stream reaches it, because earlier work on the stream is not the other ranks' fault.
+// when the stream reaches it, because the other ranks do not cause earlier work on the stream.
 // When it expires, or NCCL reports an error, a thread of the communicator calls on_failure. If
 // on_failure returns, that thread aborts the communicator, which releases all threads that wait for
 // the stream.

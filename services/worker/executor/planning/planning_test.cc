@@ -71,7 +71,7 @@ TEST_CASE("barriers of one model keep their order", "[executor]") {
   CHECK_FALSE(lanes.TakeBarrier().has_value());
 }
 
-TEST_CASE("who is alone gets the whole device", "[executor]") {
+TEST_CASE("a use without competition gets the whole device", "[executor]") {
   TimeShare share(0.5);
   CHECK(share.Pick(false, false) == DeviceUse::kNothing);
   CHECK(share.Pick(true, false) == DeviceUse::kTraining);

@@ -17,7 +17,7 @@ class TimeShare {
   // `sampling_share` in (0, 1).
   explicit TimeShare(double sampling_share) : sampling_share_(sampling_share) {}
 
-  // Returns whose unit comes next. If both have one, it is that of `preferred` if set.
+  // Returns the use that gets the next unit. If both uses have work, `preferred` gets it if set.
   DeviceUse Pick(bool has_training, bool has_sampling,
                  std::optional<DeviceUse> preferred = std::nullopt) {
     const bool contended = has_training && has_sampling;
@@ -28,7 +28,7 @@ class TimeShare {
     return has_sampling ? DeviceUse::kSampling : DeviceUse::kNothing;
   }
 
-  // Returns whose unit comes next if both have one.
+  // Returns the use that gets the next unit if both have work.
   DeviceUse Preferred() const {
     // Uses that begin to compete start level.
     const bool is_sampling = !contended_ || sampling_used_ <= training_used_;

@@ -20,8 +20,8 @@ struct MemoryFacts {
   bool gathers_weights = false;  // FSDP: the weights are sharded, and unsharded for use
 };
 
-// All shares add up to at most available_bytes · fraction. On a CPU, adapters and the cache take
-// memory from the machine only as they use it, but the plan reserves their whole shares.
+// All shares add up to at most available_bytes · fraction. The plan reserves the whole shares of
+// adapters and the cache. On a CPU they take memory from the machine only as they use it.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t adapter_bytes = 0;  // adapters with moments and gradients, and sampler versions

@@ -31,9 +31,9 @@ class VersionReader {
   using Begin = std::function<absl::StatusOr<void*>(const VersionHeader& header)>;
 
   virtual ~VersionReader() = default;
-  // Blocks until a deadline at the latest. Calls `begin` once the header has arrived. Returns the
-  // error of `begin`, DataLoss if the bytes are not the ones sent, Unavailable or DeadlineExceeded
-  // if the process does not answer, else its status.
+  // Blocks until a deadline at the latest. Calls `begin` once the header has arrived, and returns
+  // its error if it fails. DataLoss: the bytes are not the ones sent. Unavailable or
+  // DeadlineExceeded: the process does not answer. Otherwise returns the status that it answers.
   virtual absl::Status Read(const VersionAddress& source, const std::string& version_id,
                             int64_t seq_id, const Begin& begin) = 0;
 };

@@ -15,8 +15,8 @@
 
 namespace lathe::worker {
 
-// Scope of reuse: the tenant that owns keys and values, and everything except the tokens that they
-// depend on.
+// Scope of reuse: the tenant that owns keys and values, and everything besides the tokens that
+// determines them.
 struct PrefixScope {
   std::string tenant_id;
   std::string version_id;    // empty: the base model

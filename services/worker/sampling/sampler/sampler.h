@@ -37,7 +37,7 @@ TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput>
 
 // Draws from whole rows, of which `logits` [n, own] are this rank's columns. All ranks call it with
 // the same draws and get the same result, to the bit: each merges the same numbers in the same
-// order. Against a single rank with all columns, sums round differently.
+// order. A single rank with all columns rounds sums differently.
 //
 // On a CPU each rank samples by Gumbel-max among its own tokens, and only the winners are
 // exchanged. Draws with a filter need the whole distribution, so their rows are gathered. On a GPU
