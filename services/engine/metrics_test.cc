@@ -43,7 +43,7 @@ TEST_CASE("EngineMetrics: a request counts by operation and outcome", "[metrics]
   }
 }
 
-TEST_CASE("EngineMetrics: what no worker saw has no time on one", "[metrics]") {
+TEST_CASE("EngineMetrics: a request that no worker got has no time at a worker", "[metrics]") {
   EngineMetrics metrics;
   metrics.MakeObservers().on_request_completed(
       Span(OperationKind::kForwardBackward, Outcome::kUserError));

@@ -75,7 +75,7 @@ TEST_CASE("A name without a folder is found in the hub cache", "[model]") {
   SECTION("or is missing") { CHECK(ErrorCodeOf(dir, "Qwen/Qwen3-0.6B") == "model_missing"); }
 }
 
-TEST_CASE("A folder that is no model says what it lacks", "[model]") {
+TEST_CASE("An error names the fault of a folder that is no model", "[model]") {
   const TempDir dir;
   const std::string path = (dir.path() / "m").string();
   CHECK(ErrorCodeOf(dir, path) == "model_missing");

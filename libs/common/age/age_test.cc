@@ -104,7 +104,7 @@ std::string Decrypt(std::string file, const Identity& identity, size_t stanza_in
   }
 }
 
-TEST_CASE("age: what is encrypted piece by piece decrypts for each recipient", "[age]") {
+TEST_CASE("age: text that is encrypted piece by piece decrypts for each recipient", "[age]") {
   const size_t size = GENERATE(0u, 1u, 65535u, 65536u, 65537u, 131072u, 200'000u);
   const size_t piece = GENERATE(1000u, 65536u, 70'000u, 1u << 20);
   const Identity first, second;
@@ -148,7 +148,7 @@ TEST_CASE("age: a recipient is read in either case, never in both", "[age]") {
   CHECK_FALSE(ParseAgeRecipient(text).ok());
 }
 
-TEST_CASE("age: what is no X25519 recipient is refused", "[age]") {
+TEST_CASE("age: a recipient that is no X25519 key is refused", "[age]") {
   const auto text = GENERATE(
       as<std::string>(), "", "age", "age1", "age1qqqqqq", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA",
       "age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2q",

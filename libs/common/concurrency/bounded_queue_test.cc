@@ -20,7 +20,7 @@ TEST_CASE("A full queue refuses at once", "[queue]") {
   CHECK(queue.TryPush(3));
 }
 
-TEST_CASE("A closed queue gives what it holds and takes nothing", "[queue]") {
+TEST_CASE("A closed queue gives the items that it holds and takes none", "[queue]") {
   BoundedQueue<std::unique_ptr<int>> queue(2);
   CHECK(queue.Push(std::make_unique<int>(7)));
   queue.Close();

@@ -82,7 +82,7 @@ TEST_CASE("FailPoint: an error comes at the passes that were asked for", "[fail_
   CHECK(FailPointErrno(kPoint) == 0);
 }
 
-TEST_CASE("FailPoint: a fail point of the list can skip what follows it", "[fail_point]") {
+TEST_CASE("FailPoint: a fail point of the list can skip the code after it", "[fail_point]") {
   REQUIRE(SetFailPointsForTest("worker.save.write=skip@2").ok());
   CHECK(FailPointErrno("worker.save.write") == 0);
   CHECK(FailPointErrno("worker.save.write") == kFailPointSkip);

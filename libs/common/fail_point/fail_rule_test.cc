@@ -55,7 +55,7 @@ TEST_CASE("FailRule: commas and white space separate rules", "[fail_point]") {
   CHECK(ParseFailRules("")->empty());
 }
 
-TEST_CASE("FailRule: what is wrong is quoted", "[fail_point]") {
+TEST_CASE("FailRule: an error quotes the wrong part", "[fail_point]") {
   const auto [text, why] = GENERATE(table<std::string, std::string>({
       {"engine.tick", "expected NAME=ACTION"},
       {"engine.nothing=kill", "no such fail point"},

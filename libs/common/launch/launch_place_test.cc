@@ -35,7 +35,7 @@ TEST_CASE("LaunchPlace: torchrun, LeaderWorkerSet and indexed jobs", "[launch]")
   CHECK(job.world == 0);
 }
 
-TEST_CASE("LaunchPlace: what cannot be is named, with its bound", "[launch]") {
+TEST_CASE("LaunchPlace: an impossible value is named, with its bound", "[launch]") {
   CHECK(Find({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).status().message() ==
         "RANK is '2', want 0 to 1");
   CHECK(Find({{"RANK", "0"}}).status().message() == "RANK is 0, and WORLD_SIZE is missing");

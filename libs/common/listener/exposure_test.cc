@@ -7,7 +7,7 @@
 namespace lathe {
 namespace {
 
-TEST_CASE("Exposure: loopback is what only this machine reaches", "[listener]") {
+TEST_CASE("Exposure: only this machine reaches a loopback address", "[listener]") {
   CHECK(IsLoopback("127.0.0.1:8080"));
   CHECK(IsLoopback("127.9.9.9:0"));
   CHECK(IsLoopback("[::1]:80"));

@@ -21,7 +21,7 @@ TEST_CASE("TlsFiles: a certificate with its key is loaded", "[listener]") {
   CHECK(CheckTlsFiles({}).ok());
 }
 
-TEST_CASE("TlsFiles: what is missing or wrong is named", "[listener]") {
+TEST_CASE("TlsFiles: an error names the option of a missing or wrong file", "[listener]") {
   const TestCertificates certificates;
   const std::string cert = certificates.cert("server");
   const std::string key = certificates.key("server");

@@ -51,7 +51,7 @@ TEST_CASE("ValidatedTlsFiles: files that cannot be used leave the last good ones
   CHECK(validated->files().cert == kept.cert);
 }
 
-TEST_CASE("ValidatedTlsFiles: what is wrong at the start is named", "[listener]") {
+TEST_CASE("ValidatedTlsFiles: an error at the start names its cause", "[listener]") {
   const TestCertificates certificates;
   const auto open = ValidatedTlsFiles::Open(
       {.cert = certificates.cert("server") + ".absent", .key = certificates.key("server")});

@@ -81,7 +81,7 @@ TEST_CASE("LossRules: one a loss, in the registry's order", "[losses]") {
 }
 
 // The table repeats the contract with clients, independent of the programs.
-TEST_CASE("LossRules: each loss takes what the contract has it take", "[losses]") {
+TEST_CASE("LossRules: each loss takes the inputs and options of the contract", "[losses]") {
   struct Row {
     const char* name;
     Names required;

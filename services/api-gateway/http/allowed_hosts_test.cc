@@ -13,7 +13,7 @@ absl::Status Check(const AllowedHosts& hosts, const std::string& host) {
   return hosts.Check(request);
 }
 
-TEST_CASE("A server on loopback answers to what loopback is called", "[http]") {
+TEST_CASE("A server on loopback answers to the names of loopback", "[http]") {
   const AllowedHosts hosts = *AllowedHosts::For("127.0.0.1:8080", {});
   const auto own =
       GENERATE(as<std::string>(), "127.0.0.1", "127.0.0.1:8080", "127.9.9.9:1", "localhost",

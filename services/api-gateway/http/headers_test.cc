@@ -36,7 +36,7 @@ TEST_CASE("A page of another origin may not", "[http]") {
 
 namespace {
 
-TEST_CASE("Range: one range of bytes, clipped to what there is", "[http]") {
+TEST_CASE("Range: one range of bytes, clipped to the size of the file", "[http]") {
   const auto [text, begin, end] = GENERATE(table<std::string, int64_t, int64_t>({
       {"bytes=0-0", 0, 1},
       {"bytes=0-", 0, 100},
@@ -53,7 +53,7 @@ TEST_CASE("Range: one range of bytes, clipped to what there is", "[http]") {
   CHECK(range->end == end);
 }
 
-TEST_CASE("Range: what is malformed or not offered asks for the whole", "[http]") {
+TEST_CASE("Range: a malformed or unsupported range asks for the whole file", "[http]") {
   const auto text = GENERATE(as<std::string>(), "", "bytes", "bytes=", "bytes=-", "bytes=5-4",
                              "bytes=a-b", "bytes=0-1,5-6", "bytes=+1-2", "bytes= 1-2", "items=0-1",
                              "bytes=99999999999999999999-", "bytes=0-99999999999999999999");

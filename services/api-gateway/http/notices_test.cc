@@ -36,7 +36,7 @@ TEST_CASE("Notices: the operator's text goes to everyone, at its level", "[http]
   CHECK(NoticesFor({.notice = "hello"}, "0.20.1").find("hello | tinker 0.20.1 is older") == 0);
 }
 
-TEST_CASE("Notices: what cannot be a header is refused", "[http]") {
+TEST_CASE("Notices: a text that cannot be a header is refused", "[http]") {
   CHECK(CheckNotices({}).ok());
   for (const NoticeOptions& options :
        {NoticeOptions{.notice = "a\r\nset-cookie: b"}, NoticeOptions{.notice = "\xc3\xa4"},

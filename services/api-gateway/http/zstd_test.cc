@@ -27,7 +27,7 @@ std::string Compress(const std::string& text, int window_log = 0) {
 
 std::string Word(const absl::StatusOr<std::string>& result) { return ErrorCode(result.status()); }
 
-TEST_CASE("A zstd frame inflates to what was compressed", "[http]") {
+TEST_CASE("A zstd frame inflates to the bytes that were compressed", "[http]") {
   const size_t size = GENERATE(0, 1, 1000, (1 << 20) - 1, 1 << 20, 5'000'000);
   std::string text(size, 'x');
   for (size_t i = 0; i < size; i += 7) text[i] = static_cast<char>(i * i);

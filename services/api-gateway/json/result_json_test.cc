@@ -32,7 +32,7 @@ TEST_CASE("Metrics that are not finite are dropped", "[json]") {
   CHECK(ResultToJson(result).dump() == R"({"metrics":{"grad_norm":1.5}})");
 }
 
-TEST_CASE("An error becomes what the SDK raises from", "[json]") {
+TEST_CASE("An error has the form from which the SDK raises its exceptions", "[json]") {
   v1::OperationResult result;
   result.mutable_error()->set_message("rank 7 is not served");
   result.mutable_error()->set_category(v1::ERROR_CATEGORY_USER);

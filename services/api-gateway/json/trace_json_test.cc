@@ -98,7 +98,7 @@ TEST_CASE("TraceToJson: a delivered request needs no time of completion", "[json
                                  "b queued 1.000", "e queued 5.000", "e sample 5.000"});
 }
 
-TEST_CASE("TraceToJson: says what is missing, first and at the end", "[json]") {
+TEST_CASE("TraceToJson: says which requests may be missing, first and at the end", "[json]") {
   v1::OpenTraceResponse trace = EmptyTrace();
   trace.mutable_complete_since()->set_seconds(kBegin / 1'000'000'000);
   const Json document = Json::parse(TraceToJson(trace));

@@ -125,7 +125,7 @@ TEST_CASE("Slow clients: open connections are bounded, in all and by address", "
   CHECK(clients.front().Exchange("GET", "/api/v1/healthz").status == 200);
 }
 
-TEST_CASE("Slow clients: the bound of headers is what was configured", "[slow]") {
+TEST_CASE("Slow clients: the bound of headers is the configured one", "[slow]") {
   FakeEngine engine;
   RunningGateway gateway(engine, WithLimits({.max_head_bytes = 1024}));
   const std::vector<Header> large = {{"X-Large", std::string(2000, 'x')}};

@@ -35,7 +35,7 @@ TEST_CASE("Base models: one whose group has another now is refused by name", "[c
   }
 }
 
-TEST_CASE("Base models: what waits for one that is served no more fails with that", "[core]") {
+TEST_CASE("Base models: requests for a model that is no longer served fail and say so", "[core]") {
   SamplerHarness h;
   h.DetachWorker(/*process_gone=*/true);
   const CallId create = h.CreateModel(h.session, 0);

@@ -153,7 +153,7 @@ TEST_CASE("Load: metadata that contradicts the checkpoint is refused by name", "
   CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_target_modules");
 }
 
-TEST_CASE("Load: behind a save it reads what that save writes", "[core]") {
+TEST_CASE("Load: a load behind a save reads the files of that save", "[core]") {
   Trained t;
   t.Save(1);
   const std::string old_dir = t.Row().dir;
@@ -211,7 +211,7 @@ TEST_CASE("Load: files that a worker reads stay over a restart", "[core]") {
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
 
-TEST_CASE("Save: what was published stays so when it is overwritten", "[core]") {
+TEST_CASE("Save: a published checkpoint stays published when it is overwritten", "[core]") {
   Trained t;
   t.Save(1);
   t.h.Post(PublishCheckpoint{++t.h.last_call, "t", t.path, true, "k1"});
@@ -267,7 +267,7 @@ TEST_CASE("Expiry: a checkpoint that is being loaded keeps its files", "[core]")
   CHECK(t.h.deleted_dirs.count(dir) == 1);
 }
 
-TEST_CASE("Restart: what a deletion left is not needed, what is named or written is", "[core]") {
+TEST_CASE("Restart: files of a deletion are not needed, named or written ones are", "[core]") {
   Trained t;
   t.Save(1);
   const std::string deleted = t.Row().dir;

@@ -54,7 +54,7 @@ struct TwoAtWork {
   CallId of_a = 0, of_b = 0;
 };
 
-TEST_CASE("Crash attribution: what ran when its worker died by itself runs again alone", "[core]") {
+TEST_CASE("Crash attribution: a request that ran when its worker died runs again alone", "[core]") {
   TwoAtWork t;
   Die(t.h, GENERATE(LossCause::kCrashed, LossCause::kOutOfMemory));
   t.h.AttachWorker("p2");

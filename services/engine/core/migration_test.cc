@@ -56,7 +56,7 @@ TEST_CASE("Migration: a model that lives goes with its state, and loses nothing 
   CHECK(t.h.model_states.at(model).reason.empty());
 }
 
-TEST_CASE("Migration: what runs ends first", "[core]") {
+TEST_CASE("Migration: running requests end first", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);
   const CallId gradient = t.h.Gradient(model, 1);
@@ -172,7 +172,7 @@ TEST_CASE("Migration: wrong names are refused, with those that there are", "[cor
 
 // ---- drains
 
-TEST_CASE("Drains: others take over what a group has", "[core]") {
+TEST_CASE("Drains: other groups take over the models and samples of a group", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);
   Step(t.h, model, 1);
@@ -249,7 +249,7 @@ TEST_CASE("Drains: offloaded models migrate too", "[core]") {
   CHECK(t.other->Weights(model) == Words{"step 2 [1]", "step 4 [3]"});
 }
 
-TEST_CASE("Drains: what only one group does is not taken away", "[core]") {
+TEST_CASE("Drains: the only group for some work is not drained", "[core]") {
   Groups t(GroupRole::kBoth, GroupRole::kSample);
   CHECK(SetDraining(t.h, "g") ==
         "group is 'g': no other group that is ready and not drained trains base; there are: g, h");

@@ -39,7 +39,7 @@ ModelLog Example() {
   return log;
 }
 
-TEST_CASE("ModelLog: the path runs what was applied, in order", "[core]") {
+TEST_CASE("ModelLog: the path runs the applied operations in order", "[core]") {
   const ModelLog log = Example();
   CHECK(WordsOf(log.Path({}, {8, {10}}, {9}, 100)) == "g1,2 s3 g7 s8 p9 g10");
   CHECK(WordsOf(log.Path({}, {8, {}}, {}, 100)) == "g1,2 s3 g7 s8");
@@ -69,7 +69,7 @@ TEST_CASE("ModelLog: a load is a step of the path", "[core]") {
   CHECK(log.Loads() == Seqs{11});
 }
 
-TEST_CASE("ModelLog: what is missing is named", "[core]") {
+TEST_CASE("ModelLog: an error names the missing operation", "[core]") {
   ModelLog log = Example();
   CHECK(WordsOf(log.Path({}, {9, {}}, {}, 100)) == "operation seq 9 is not kept any more");
   CHECK(WordsOf(log.Path({8, {}}, {8, {6}}, {}, 100)) ==
@@ -102,7 +102,7 @@ TEST_CASE("ModelLog: the outcome of a step is read as it was written, or as olde
   CHECK(old.after_seq == -1);
 }
 
-TEST_CASE("ModelLog: a cut takes what no path from there needs", "[core]") {
+TEST_CASE("ModelLog: a cut takes the entries that no later path needs", "[core]") {
   ModelLog log = Example();
   CHECK(log.bytes() == 600);
   CHECK(log.CutBefore({3, {7}}).size() == 4);  // seqs 1, 2, 3 and 7

@@ -22,7 +22,7 @@ struct Trainer : ModelHarness {
   const ModelRow& Row() const { return store.models().at(model); }
 };
 
-TEST_CASE("Offload: a leader knows what is still to be dropped at the worker", "[core]") {
+TEST_CASE("Offload: a leader knows which drops the worker has not done yet", "[core]") {
   Trainer h;
   Step(h, h.model, 1);
   FallSilent(h);
@@ -122,7 +122,7 @@ TEST_CASE("Offload: queued work completes first", "[core]") {
   CHECK(h.Row().applied_seq == 2);
 }
 
-TEST_CASE("Offload: what is not on disk stays on its worker", "[core]") {
+TEST_CASE("Offload: a model that is not on disk stays on its worker", "[core]") {
   Trainer h;
   Step(h, h.model, 1);
   h.worker->writes_to_disk = false;

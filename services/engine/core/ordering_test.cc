@@ -132,7 +132,7 @@ TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier 
   CHECK(h.ErrorOf(spoiled)->message == "forward_backward seq 3 failed; the gradient is incomplete");
 }
 
-TEST_CASE("Gradient: what was delivered is known after a restart", "[core]") {
+TEST_CASE("Gradient: delivered failures are known after a restart", "[core]") {
   const bool delivered = GENERATE(true, false);
   ModelHarness h;
   h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
@@ -163,7 +163,7 @@ TEST_CASE("Gradient: a step without gradient is a step", "[core]") {
   CHECK(h.worker->History(h.model) == History{"step 1 []"});
 }
 
-TEST_CASE("Load: what was accepted behind a failed load fails with its reason", "[core]") {
+TEST_CASE("Load: requests accepted behind a failed load fail with its reason", "[core]") {
   ModelHarness h;
   h.Save(1, {.name = "a"});
   h.RunWorker();

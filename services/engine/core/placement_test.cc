@@ -225,7 +225,7 @@ TEST_CASE("Placement: roles", "[core]") {
   }
 }
 
-TEST_CASE("Placement: what no group does waits for one that does it", "[core]") {
+TEST_CASE("Placement: work that no group does waits for a group that does it", "[core]") {
   CoreHarness h;
   h.role = GroupRole::kSample;
   h.AttachWorker();

@@ -75,7 +75,7 @@ TEST_CASE("Quotas: limits and the use of the last minute survive a restart", "[c
         "rate_limit");
 }
 
-TEST_CASE("Quotas: what is queued, stored and live is bounded", "[core]") {
+TEST_CASE("Quotas: queued bytes, stored bytes and live models are bounded", "[core]") {
   SECTION("adapters") {
     Limited t({.adapters = 1});
     const ErrorInfo refusal = t.Refusal(t.h.CreateModel(t.session, 1));
@@ -205,7 +205,7 @@ TEST_CASE("Usage: a result that a crash undid is counted when it is there again"
   CHECK(t.Total().forward_backward_tokens == 7);
 }
 
-TEST_CASE("Usage: what is stored is seen once in each hour", "[core]") {
+TEST_CASE("Usage: stored bytes are counted once in each hour", "[core]") {
   Used t;
   t.h.Save(t.model, 1, {.name = "a"});
   t.h.Save(t.model, 2, {.name = "b"});

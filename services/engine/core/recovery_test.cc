@@ -27,7 +27,7 @@ TEST_CASE("Recovery: without a snapshot everything runs again", "[core]") {
   CHECK(h.worker->num_refused_steps() == 0);
 }
 
-TEST_CASE("Recovery: only what came after the snapshot runs again", "[core]") {
+TEST_CASE("Recovery: only operations after the snapshot run again", "[core]") {
   const bool engine_too = GENERATE(false, true);
   ModelHarness h;
   for (int64_t seq = 1; seq <= 5; seq += 2) {
@@ -73,7 +73,7 @@ TEST_CASE("Recovery: a gradient that was dropped stays dropped", "[core]") {
   CHECK(h.worker->History(h.model) == Words{"clear", "fb 4", "step 5 [4]", "fb 6"});
 }
 
-TEST_CASE("Recovery: what was running when the worker died runs after it", "[core]") {
+TEST_CASE("Recovery: requests that ran when the worker died run after it", "[core]") {
   ModelHarness h;
   Step(h, h.model, 1);
   const CallId gradient = h.Gradient(3);

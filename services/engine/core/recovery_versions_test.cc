@@ -67,7 +67,7 @@ std::string VersionBeforeSnapshots(CoreHarness& h, const std::string& model) {
   return h.store.samplers().at(sampler).version_id;
 }
 
-TEST_CASE("Recovery: what it is going to run stays in the log", "[core]") {
+TEST_CASE("Recovery: operations that it will run stay in the log", "[core]") {
   ModelHarness h;
   const std::string version = VersionBeforeSnapshots(h, h.model);
   h.AttachWorker("p2");

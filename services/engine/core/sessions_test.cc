@@ -118,7 +118,7 @@ TEST_CASE("Session: heartbeats are written at most once a minute", "[core]") {
   CHECK(h.store.sessions().at(session).heartbeat_at > created);
 }
 
-TEST_CASE("Session: its end releases what waits over a gap", "[core]") {
+TEST_CASE("Session: its end releases the requests that wait over a gap", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   const std::string session = h.NewSession(SessionOrdering::kConcurrent);
@@ -164,7 +164,7 @@ TEST_CASE("Drain: no new work, what runs completes, unsaved models are named", "
   CHECK(h.AnswerTo(drain).pending_requests == 0);
 }
 
-TEST_CASE("Drain: what cannot run stays accepted for the next start", "[core]") {
+TEST_CASE("Drain: requests that cannot run stay accepted for the next start", "[core]") {
   ModelHarness h;
   h.DetachWorker();
   const CallId step = h.Step(1);

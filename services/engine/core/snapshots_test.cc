@@ -86,7 +86,7 @@ TEST_CASE("Snapshots: bodies go when two snapshots have made them needless", "[c
   CHECK(h.deleted_dirs.size() == 1);
 }
 
-TEST_CASE("Snapshots: bodies of what failed or changes nothing go at once", "[core]") {
+TEST_CASE("Snapshots: bodies of failed requests and of forwards go at once", "[core]") {
   ModelHarness h;
   h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "bad", "", "bad"});
   h.Forward(1);

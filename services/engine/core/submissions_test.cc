@@ -19,7 +19,8 @@ TEST_CASE("Submit: a request is answered only after its commit", "[core]") {
   CHECK_FALSE(h.HasCommits());
 }
 
-TEST_CASE("Submit: what is ready at once is committed as dispatched in one write", "[core]") {
+TEST_CASE("Submit: a request that is ready at once is committed as dispatched in one write",
+          "[core]") {
   ModelHarness h;
   const CallId call = h.Step(1);
   const RequestRow& row = h.store.requests().at(h.AnswerTo(call).id);

@@ -174,7 +174,7 @@ TEST_CASE("Group: a clearing that is still to run is not repeated behind the nex
   CHECK(h.worker->Received<SendClearGradient>().empty());
 }
 
-TEST_CASE("Group: what was decided for a stream goes to no later one", "[core]") {
+TEST_CASE("Group: commands decided for a stream go to no later stream", "[core]") {
   CoreHarness h;
   h.AttachWorker();
   h.DetachWorker();
@@ -207,7 +207,8 @@ TEST_CASE("Group: models and versions that are not needed any more are dropped o
   CHECK_FALSE(h.worker->Holds(h.model));
 }
 
-TEST_CASE("Group: what the store could not give in time is sent with the next tick", "[core]") {
+TEST_CASE("Group: bodies that the store could not give in time are sent with the next tick",
+          "[core]") {
   ModelHarness h;
   h.Sampler(h.session, 0, "");
   const CallId gradient = h.Gradient(1);
@@ -245,7 +246,7 @@ size_t NumSent(const CoreHarness& h) {
   return sent;
 }
 
-TEST_CASE("Batching: a busy worker gets what there is, up to two batches", "[core]") {
+TEST_CASE("Batching: a busy worker gets the ready requests, up to two batches", "[core]") {
   CoreOptions options;
   options.batch_tokens = 100;
   ModelHarness h(options);

@@ -25,7 +25,7 @@ TEST_CASE("Hello: a rank within its mesh is taken", "[dispatcher]") {
   CHECK(CheckMesh(HelloOf(11, 12, 2, 2, 3)).ok());
 }
 
-TEST_CASE("Hello: what cannot be is named, with its bound", "[dispatcher]") {
+TEST_CASE("Hello: an impossible value is named, with its bound", "[dispatcher]") {
   const auto error = [](const v1::Hello& hello) {
     const absl::Status status = CheckMesh(hello);
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);

@@ -27,7 +27,7 @@ TEST_CASE("GradientWindow: clearing leaves the weights where they were", "[ledge
   CHECK(window.from_seq() == 7);
 }
 
-TEST_CASE("GradientWindow: what was dropped is remembered until a step or a load", "[ledger]") {
+TEST_CASE("GradientWindow: dropped gradients are remembered until a step or a load", "[ledger]") {
   GradientWindow window(5, 5);
   window.Drop();
   CHECK(window.dropped().empty());

@@ -38,7 +38,7 @@ TEST_CASE("SeqOrder: a barrier waits for the barrier before it", "[ledger]") {
   CHECK(order.TakeReady() == Seqs{2});
 }
 
-TEST_CASE("SeqOrder: a missing seq holds back what is above until it arrives", "[ledger]") {
+TEST_CASE("SeqOrder: a missing seq holds back the seqs above it until it arrives", "[ledger]") {
   SeqOrder order;
   AddGradient(order, 2);
   AddGradient(order, 3);
@@ -49,7 +49,7 @@ TEST_CASE("SeqOrder: a missing seq holds back what is above until it arrives", "
   CHECK(order.TakeReady() == Seqs{1, 2, 3});
 }
 
-TEST_CASE("SeqOrder: closing a gap releases what waited above it", "[ledger]") {
+TEST_CASE("SeqOrder: closing a gap releases the operations that waited above it", "[ledger]") {
   SeqOrder order;
   AddGradient(order, 4);
   order.Close(3);
@@ -79,7 +79,8 @@ TEST_CASE("SeqOrder: which arrivals prove smaller seqs abandoned", "[ledger]") {
   CHECK(order.ClosedByArrival(7, row.serial, row.is_barrier) == row.closed);
 }
 
-TEST_CASE("SeqOrder: only what has waited long enough above a gap is overdue", "[ledger]") {
+TEST_CASE("SeqOrder: only operations that have waited long enough above a gap are overdue",
+          "[ledger]") {
   SeqOrder order;
   AddGradient(order, 1, 10);
   AddGradient(order, 3, 20);

@@ -91,7 +91,7 @@ TEST_CASE("ContentHash: an adapter's alpha and modules count", "[rpc]") {
   CHECK(ContentHash(request) != with_module);
 }
 
-TEST_CASE("ContentHash: what a sample asks for counts, all of it", "[rpc]") {
+TEST_CASE("ContentHash: every field of a sample counts", "[rpc]") {
   using Sample = v1::SampleRequest;
   const std::vector<std::function<void(Sample&)>> changes = {
       [](Sample& r) { r.mutable_params()->set_min_p(0.5); },

@@ -207,7 +207,7 @@ TEST_CASE("asample: every value out of range is refused by name", "[validate]") 
   }
 }
 
-TEST_CASE("asample: what one result may hold is bounded", "[validate]") {
+TEST_CASE("asample: the size of a result is bounded", "[validate]") {
   const ModelLimits limits{.max_context_length = 100'000, .vocab_size = 100, .max_lora_rank = 8};
   v1::SampleRequest request = Sample();
   request.set_num_samples(1024);

@@ -87,7 +87,7 @@ TEST_CASE("forward_backward: a body that could not be read fails with its reason
   CHECK(status.message() == std::string(1024, 'x'));
 }
 
-TEST_CASE("forward_backward: what says which tokens were sampled is checked", "[validate]") {
+TEST_CASE("forward_backward: the spans of sampled tokens are checked", "[validate]") {
   using Request = v1::ForwardBackwardRequest;
   const std::vector<Row> gspo_rows = {
       {"no mask", [](Request& r) { r.mutable_data(1)->mutable_loss_fn_inputs()->RemoveLast(); },

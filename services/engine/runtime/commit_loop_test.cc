@@ -27,7 +27,8 @@ CommitLoop::Item Session(uint64_t commit_id) {
   return item;
 }
 
-TEST_CASE("CommitLoop: what waits during a commit goes into the next, in order", "[runtime]") {
+TEST_CASE("CommitLoop: writes that wait during a commit go into the next one, in order",
+          "[runtime]") {
   CommitLoopFixture f;
   absl::Notification first_is_durable;
   absl::Notification go_on;

@@ -93,7 +93,7 @@ TEST_CASE("QueueView: it names the operation of the model that must end first", 
   CHECK(f.Place("c").after_kind == OperationKind::kOptimStep);
 }
 
-TEST_CASE("QueueView: the time comes from what was done of late", "[runtime]") {
+TEST_CASE("QueueView: the time is estimated from recent work", "[runtime]") {
   QueueViewFixture f;
   f.Accept("a", "t", "m", 1, 1000);
   f.Accept("b", "t", "m", 2, 5000);
@@ -108,7 +108,7 @@ TEST_CASE("QueueView: the time comes from what was done of late", "[runtime]") {
   CHECK(f.Place("b").seconds == Approx(12));
 }
 
-TEST_CASE("QueueView: a gap holds back what is above it", "[runtime]") {
+TEST_CASE("QueueView: a gap holds back the requests above it", "[runtime]") {
   QueueViewFixture f;
   f.Accept("a", "t", "m", 2, 10);
   f.Accept("c", "t", "m", 4, 10);

@@ -30,7 +30,7 @@ TEST_CASE("Replay: the difference is the largest of logprobs and metrics", "[run
   CHECK(DifferenceOf(Pass({-1}, 0.5), Pass({-1}, 0.25)) == 0.25);
 }
 
-TEST_CASE("Replay: what only one of two results has counts as infinite", "[runtime]") {
+TEST_CASE("Replay: a value that only one of two results has counts as infinite", "[runtime]") {
   const std::string first = Pass({-1, -2}, 3);
   CHECK(std::isinf(DifferenceOf(first, Pass({-1}, 3))));
   CHECK(std::isinf(DifferenceOf(first, Pass({-1, -2}, 3, "other"))));

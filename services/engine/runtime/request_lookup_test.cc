@@ -65,7 +65,7 @@ TEST_CASE("RequestLookup: another request under a used seq is refused", "[runtim
   CHECK(f.AskClosed(step).error->code == "seq_id_reused");
 }
 
-TEST_CASE("RequestLookup: what was refused as it came stays refused", "[runtime]") {
+TEST_CASE("RequestLookup: a request that was refused at submission stays refused", "[runtime]") {
   RequestLookupFixture f;
   RequestRow row = TestRequest("r1", 1);
   Plan plan;
@@ -84,7 +84,8 @@ TEST_CASE("RequestLookup: a seq that never came is abandoned, and a foreign one 
   CHECK(f.AskClosed(foreign).error->code == "seq_id_abandoned");
 }
 
-TEST_CASE("RequestLookup: what the core knows is passed on as it is", "[runtime]") {
+TEST_CASE("RequestLookup: an answer of the core is passed on unchanged unless the seq is closed",
+          "[runtime]") {
   RequestLookupFixture f;
   f.Keep(TestRequest("r1", 1));
   Answer known;

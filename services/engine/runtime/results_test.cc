@@ -39,7 +39,7 @@ TEST_CASE("Results: the least recently used leave memory above the bound", "[run
   CHECK(results.Recent("r3") != nullptr);
 }
 
-TEST_CASE("Results: what was dropped makes room", "[runtime]") {
+TEST_CASE("Results: dropped results make room", "[runtime]") {
   Results results(25);
   for (const char* id : {"r1", "r2"}) {
     results.HoldAs(id, std::string(10, 'x'));

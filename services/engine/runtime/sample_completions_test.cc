@@ -44,7 +44,7 @@ struct CompletionsFixture {
   }
 };
 
-TEST_CASE("SampleCompletions: what ended after a cursor is listed in that order", "[runtime]") {
+TEST_CASE("SampleCompletions: samples that ended after a cursor are listed in order", "[runtime]") {
   CompletionsFixture f;
   const SampleCompletions::Batch all = f.completions.Take(kQueue, 0);
   CHECK(Ids(all) == Strings{"r2", "r1"});
@@ -111,7 +111,7 @@ TEST_CASE("SampleCompletions: a stopping engine ends all waits", "[runtime]") {
   CHECK(completions.Wait(kQueue, 0, [] {}) == 0);
 }
 
-TEST_CASE("SampleCompletions: what was delivered is not listed any more", "[runtime]") {
+TEST_CASE("SampleCompletions: delivered samples are not listed any more", "[runtime]") {
   CompletionsFixture f;
   f.completions.OnDelivered("r2");
   f.completions.OnDelivered("r3");  // not complete, so this has no effect

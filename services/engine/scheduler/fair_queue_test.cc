@@ -84,7 +84,7 @@ TEST_CASE("FairQueue: it never idles while anything waits", "[scheduler]") {
   CHECK(Take(queue, 1) == Names{"huge"});
 }
 
-TEST_CASE("FairQueue: what did not fit is first the next time", "[scheduler]") {
+TEST_CASE("FairQueue: an item that did not fit is first the next time", "[scheduler]") {
   FairQueue queue(10);
   queue.Push("a", "m", {"a1", 10});
   queue.Push("b", "m", {"b1", 10});
@@ -122,7 +122,7 @@ TEST_CASE("FairQueue: removed items are not served", "[scheduler]") {
   CHECK(Take(queue, 2) == Names{"a2"});
 }
 
-TEST_CASE("FairQueue: what is removed from anywhere leaves the order of the rest", "[scheduler]") {
+TEST_CASE("FairQueue: removing an item keeps the order of the others", "[scheduler]") {
   FairQueue queue(10);
   PushMany(queue, "a", 6, 10);
   CHECK(Take(queue, 1) == Names{"a-0"});

@@ -29,7 +29,7 @@ std::string ReadBack(const Extent& extent) {
   return text;
 }
 
-TEST_CASE("Spill file: what was written is read back, and the folder stays empty", "[spill]") {
+TEST_CASE("Spill file: written bytes are read back, and the folder stays empty", "[spill]") {
   const TempDir dir;
   Extent one;
   {

@@ -10,7 +10,7 @@
 namespace lathe::worker {
 namespace {
 
-TEST_CASE("what worked on all ranks is OK on all", "[collectives]") {
+TEST_CASE("work that succeeded on all ranks is OK on all", "[collectives]") {
   const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
   const auto statuses = AsRanks(backend, 3, [](Collectives& collectives) {
     const RankGroup ranks(collectives);
@@ -19,7 +19,8 @@ TEST_CASE("what worked on all ranks is OK on all", "[collectives]") {
   for (const absl::Status& status : statuses) CHECK(status.ok());
 }
 
-TEST_CASE("what failed on one rank fails on all, naming it", "[collectives]") {
+TEST_CASE("work that failed on one rank fails on all, and the error names the rank",
+          "[collectives]") {
   const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);
   const auto statuses = AsRanks(backend, 3, [](Collectives& collectives) {
     const RankGroup ranks(collectives);

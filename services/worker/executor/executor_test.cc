@@ -66,7 +66,7 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
   executor.Stop();
 }
 
-TEST_CASE("what comes after the stop is cancelled", "[executor]") {
+TEST_CASE("commands after the stop are cancelled", "[executor]") {
   Executor executor({}, {}, [](absl::Status) {});
   executor.Stop();
   CHECK(executor.Submit(DropVersion{"a"}, {}).code() == absl::StatusCode::kCancelled);

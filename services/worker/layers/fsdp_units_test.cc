@@ -87,7 +87,7 @@ TEST_CASE("FsdpUnits: each block is whole when it is held, forward and backward"
   CHECK(ranks[0].num_bytes > share_bytes + buffer_bytes);
 }
 
-TEST_CASE("FsdpUnits: what was begun and is not wanted any more is ended", "[layers]") {
+TEST_CASE("FsdpUnits: a gather that is no longer wanted is completed", "[layers]") {
   const auto calls = AsRanks(TestBackend::kGloo, 2, [&](Collectives& collectives) {
     FsdpUnits blocks(SizesOf(4096), at::kCPU, RankGroup(collectives));
     Fill(blocks);

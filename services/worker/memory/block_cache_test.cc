@@ -169,7 +169,7 @@ TEST_CASE("BlockCache: Clear gives back all that is not in use", "[memory]") {
   cache.Return(used);
 }
 
-TEST_CASE("BlockCache: what is kept makes room before a block is refused", "[memory]") {
+TEST_CASE("BlockCache: cached blocks make room before a block is refused", "[memory]") {
   BlockCache cache;
   Use(cache, {64 * kMib});
   {

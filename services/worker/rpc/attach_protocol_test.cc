@@ -235,7 +235,7 @@ TEST_CASE("a full command queue is answered at once", "[rpc]") {
   }
 }
 
-TEST_CASE("what comes while the process ends is not answered", "[rpc]") {
+TEST_CASE("commands that come while the process ends are not answered", "[rpc]") {
   Worker worker;
   worker.protocol.BeginStream("s");
   worker.protocol.Receive(Form(3, 1));

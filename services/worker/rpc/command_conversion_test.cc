@@ -215,7 +215,7 @@ TEST_CASE("messages about the stream are no commands", "[rpc]") {
   CHECK(ToCommands(message).empty());
 }
 
-TEST_CASE("what holds no command is not decoded as one", "[rpc]") {
+TEST_CASE("a message without a command is not decoded as a command", "[rpc]") {
   lathe::v1::EngineMessage message;
   message.mutable_heartbeat();
   CHECK(absl::IsInternal(DecodeCommand(message.SerializeAsString()).status()));

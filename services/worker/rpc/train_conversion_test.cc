@@ -172,7 +172,7 @@ TEST_CASE("dual_clip_threshold is ppo's alone", "[rpc]") {
   CHECK_FALSE(ToLossSpec(loss).ok());
 }
 
-TEST_CASE("what does not parse names the datum and the field", "[rpc]") {
+TEST_CASE("an error of parsing names the datum and the field", "[rpc]") {
   lathe::v1::TrainItem item = MakeItem("importance_sampling");
   AddTargets(item.mutable_request()->mutable_data(0), {3}, {2, 3, 4});
   CHECK(ToTrainRequest(item).status().message() == "datum 0: logprobs is missing");

@@ -160,7 +160,8 @@ TEST_CASE("Sampling: samples beyond the running limit wait their turn", "[sampli
   CHECK(narrow.counters().prefill_tokens == 10);
 }
 
-TEST_CASE("Sampling: what cannot fit the cache fails, the others go on", "[sampling]") {
+TEST_CASE("Sampling: a request that cannot fit the cache fails, and the others continue",
+          "[sampling]") {
   const Qwen3Model model = SmallModel();
   SamplingEngine engine(model, {.kv_cache_bytes = BytesFor(64)}, nullptr);
   CHECK(engine.Add(Request("prompt", Prompt(64), Free(1)), nullptr).code() ==

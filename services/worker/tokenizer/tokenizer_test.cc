@@ -131,7 +131,7 @@ TEST_CASE("Tokenizer: a file that cannot decode is refused by name", "[tokenizer
   CHECK_THAT(ErrorOf(LoadText(json).status()), Catch::Contains(message));
 }
 
-TEST_CASE("Tokenizer: what stands in the way of encoding is what Encode answers", "[tokenizer]") {
+TEST_CASE("Tokenizer: Encode returns the reason why it cannot encode", "[tokenizer]") {
   const auto [fields, message] = GENERATE(table<std::string, std::string>({
       {R"(,"normalizer":{"type":"Lowercase"})", "normalizer Lowercase is not supported"},
       {R"(,"pre_tokenizer":{"type":"Whitespace"})", "pre_tokenizer Whitespace is not supported"},

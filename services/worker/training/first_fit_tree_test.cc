@@ -16,7 +16,7 @@ int64_t FindByScan(const FirstFitTree& tree, int64_t begin, const PassRoom& need
 
 }  // namespace
 
-TEST_CASE("FirstFitTree: finds what a scan finds", "[training]") {
+TEST_CASE("FirstFitTree: finds the same place as a scan", "[training]") {
   const uint32_t seed = GENERATE(1u, 2u, 3u);
   CAPTURE(seed);
   std::mt19937 random(seed);

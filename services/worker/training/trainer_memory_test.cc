@@ -75,7 +75,8 @@ TEST_CASE("Trainer: a pass that runs out of memory is run again in halves", "[tr
   CHECK(RelativeDiff(bench.adapter("m2").gradient, plenty.adapter("m2").gradient) < 1e-5);
 }
 
-TEST_CASE("Trainer: what still runs out of memory after three retries fails alone", "[training]") {
+TEST_CASE("Trainer: a request that still runs out of memory after three retries fails alone",
+          "[training]") {
   const ModelWithLittleMemory model(TestModel(), 12);
   TestTrainer bench({.numerics = Numerics::kExact}, model);
   // The first datum of "large" has been added when its second one fails.

@@ -331,7 +331,8 @@ TEST_CASE("Trainer: a datum that fails on one rank fails its request on all, and
   CHECK(ranks[0].windows.at("m1") == std::set<int64_t>{2});
 }
 
-TEST_CASE("Trainer: what one rank of data throws fails the pass on all", "[trainer][ranks]") {
+TEST_CASE("Trainer: an exception on one data rank fails the pass on all ranks",
+          "[trainer][ranks]") {
   const TempDir dir;
   WriteRandomFolder(dir.path(), kFolder);
   const int bad_rank = GENERATE(0, 1);

@@ -314,7 +314,8 @@ TEST_CASE("Authorization: a key does what its scopes say and nothing else", "[en
   }
 }
 
-TEST_CASE("Authorization: what belongs to another is like what does not exist", "[engine]") {
+TEST_CASE("Authorization: an object of another tenant is like one that does not exist",
+          "[engine]") {
   World world;
   const auto methods = MethodsByName();
   for (const Row& row : Matrix()) {

@@ -186,7 +186,8 @@ TEST_CASE("Checkpoints: a copy that cannot be made leaves no files", "[engine][c
   CHECK(num_dirs() == before);
 }
 
-TEST_CASE("Checkpoints: what a crash left is removed at the next start", "[engine][checkpoints]") {
+TEST_CASE("Checkpoints: files that a crash left are removed at the next start",
+          "[engine][checkpoints]") {
   Saved f;
   const std::filesystem::path root = f.engine.runtime().checkpoints_dir();
   const auto orphan = root / ("c" + std::string(32, '0'));

@@ -218,7 +218,7 @@ TEST_CASE("SampleStream: goes on from the first token after the engine's end", "
   CHECK(tokens == std::vector<int32_t>{7, 8});
 }
 
-TEST_CASE("SampleStream: what Sample refuses is refused with the same word", "[stream]") {
+TEST_CASE("SampleStream: a request that Sample refuses is refused with the same code", "[stream]") {
   StreamFixture f(/*answers=*/true);
   v1::SampleStreamResponse response;
   SECTION("a bad request") {

@@ -6,7 +6,7 @@
 namespace lathe::engine {
 namespace {
 
-TEST_CASE("PostgresText: what Postgres takes is stored as it is", "[store]") {
+TEST_CASE("PostgresText: a text that Postgres accepts is stored unchanged", "[store]") {
   const std::string text = GENERATE("", "plain", "gr\xc3\xbc\xc3\x9f", "\xe2\x82\xac",
                                     "\xf0\x9f\x98\x80", "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf");
   CHECK(EncodeText(text) == text);

@@ -91,7 +91,7 @@ TEST_CASE("SqliteStore: what was committed survives a loss of power, whole commi
   }
 }
 
-TEST_CASE("PowerLossVfs: loses what is committed with synchronous=NORMAL", "[store]") {
+TEST_CASE("PowerLossVfs: loses commits that were made with synchronous=NORMAL", "[store]") {
   Fixture f(3);
   const std::string path = (f.temp.path() / "lathe.db").string();
   Connection connection(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);

@@ -63,7 +63,7 @@ TEST_CASE("SqliteStore: a file that is no database is an error, not a crash", "[
   CHECK(opened.status().code() == absl::StatusCode::kDataLoss);
 }
 
-TEST_CASE("SqliteStore: what a killed process had committed is there", "[store]") {
+TEST_CASE("SqliteStore: commits of a killed process are there", "[store]") {
   SqliteHarness harness;
   std::array<int, 2> pipe_fds{};
   REQUIRE(pipe(pipe_fds.data()) == 0);

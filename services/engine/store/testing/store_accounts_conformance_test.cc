@@ -101,7 +101,7 @@ TEST_CASE("Store: a search finds the one session among a thousand", "[store]") {
   CHECK(store.SearchSessions("t1", {.limit = 2000})->size() == 1024);
 }
 
-TEST_CASE("Store: what checkpoints hold is summed by session and by project", "[store]") {
+TEST_CASE("Store: sizes of checkpoints are summed by session and by project", "[store]") {
   auto harness = MakeStoreHarness();
   const auto checkpoint = [](const std::string& name, const std::string& model, int64_t bytes) {
     CheckpointRow row = TestCheckpoint("tinker://" + model + "/weights/" + name);

@@ -395,7 +395,7 @@ TEST_CASE("Store: of ended requests a leader gets those that it may be asked for
   CHECK(ids == std::set<std::string>{"recent", "refused", "logged"});
 }
 
-TEST_CASE("Store: what rebuilds a model survives the end of its requests", "[store]") {
+TEST_CASE("Store: data that rebuilds a model survives the end of its requests", "[store]") {
   auto harness = MakeStoreHarness();
   Store& store = harness->store();
   const int64_t term = Lead(store);

@@ -187,7 +187,7 @@ TEST_CASE("jobs of an older generation are ignored", "[lockstep]") {
   }
 }
 
-TEST_CASE("what the leader wrote is done on the others too", "[lockstep]") {
+TEST_CASE("the outcome of a write by rank 0 is applied on the other ranks too", "[lockstep]") {
   class Full : public RecoveryJobs {
     absl::Status Enqueue(RecoveryJob) override { return absl::ResourceExhaustedError("full"); }
   };

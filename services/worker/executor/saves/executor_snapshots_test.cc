@@ -104,7 +104,7 @@ TEST_CASE("a snapshot comes after the requests before it and before those behind
   CHECK(worker.State().window == std::vector<int64_t>{1, 2});
 }
 
-TEST_CASE("what happens while a snapshot waits to be written is not in it", "[snapshots]") {
+TEST_CASE("operations that run while a snapshot waits to be written are not in it", "[snapshots]") {
   Worker worker, undisturbed;
   TrainSome(worker, /*has_window=*/true);
   TrainSome(undisturbed, /*has_window=*/true);

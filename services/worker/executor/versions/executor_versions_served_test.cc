@@ -112,7 +112,7 @@ TEST_CASE("a version that was read from memory can be saved, and leaves memory a
   CHECK(reader.store.Describe("saved")->model_id == "m");
 }
 
-TEST_CASE("what cannot be read fails the load and nothing else", "[versions]") {
+TEST_CASE("a version that cannot be read fails the load and nothing else", "[versions]") {
   Pair t;
   t.reader.core.Apply(LoadServed("v", 3));  // not served
   auto reports = t.reader.Drain();

@@ -24,7 +24,7 @@ void WriteRaw(const std::filesystem::path& path, const std::string& header, int 
   file << header << std::string(num_data_bytes, 'x');
 }
 
-TEST_CASE("Safetensors: what was written is read back bit for bit", "[checkpoint]") {
+TEST_CASE("Safetensors: written tensors are read back bit for bit", "[checkpoint]") {
   const TempDir dir;
   const at::Tensor floats = at::randn({3, 5});
   const at::Tensor halves = at::randn({2, 7}).to(at::kBFloat16).t();
@@ -174,7 +174,8 @@ TEST_CASE("Safetensors: a header length beyond the file is refused", "[checkpoin
   CHECK_THAT(std::string(file.status().message()), Catch::Contains("header length"));
 }
 
-TEST_CASE("Safetensors: what cannot be opened for a moment is not called missing", "[checkpoint]") {
+TEST_CASE("Safetensors: a file that cannot be opened for a moment is not called missing",
+          "[checkpoint]") {
   const TempDir dir;
   REQUIRE(WriteSafetensors(dir / "a.safetensors", {{"w", at::ones({1})}}, {}).ok());
   rlimit limit{};

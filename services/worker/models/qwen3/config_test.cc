@@ -218,7 +218,7 @@ TEST_CASE("ShardQwen3: the vocabulary is padded to whole blocks of random bits",
   CHECK(last.padding == 11);
 }
 
-TEST_CASE("ShardQwen3: what cannot be cut is refused by name", "[models]") {
+TEST_CASE("ShardQwen3: a dimension that cannot be split is refused by name", "[models]") {
   ModelSpec spec = Spec();
   SECTION("heads") { CheckRefused(spec, 3, "num_attention_heads is 8, not a multiple of tp 3"); }
   SECTION("KV heads") {
