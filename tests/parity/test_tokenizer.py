@@ -13,6 +13,7 @@ import odd_text
 import pytest
 import tokenizer_driver
 import tokenizer_families
+from tokenizer_driver import added_contents, check_same_ids
 from tokenizer_families import BYTE_LEVEL
 from tokenizers import AddedToken, Tokenizer
 
@@ -34,17 +35,6 @@ def family(tmp_path_factory):
         return made[name]
 
     return get
-
-
-def added_contents(tokenizer):
-    return [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-
-
-def check_same_ids(tmp_path, tokenizer, folder, texts, add_special_tokens=False):
-    ours = tokenizer_driver.encode(tmp_path, folder, texts, add_special_tokens)
-    for text, ids in zip(texts, ours, strict=True):
-        theirs = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        assert ids == theirs, f"{text[:200]!r}: {ids[:50]}, expected {theirs[:50]}"
 
 
 @pytest.mark.parametrize("name", tokenizer_families.FAMILIES)

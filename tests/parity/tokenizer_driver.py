@@ -1,4 +1,4 @@
-"""Runs lathe_tokenizer_driver."""
+"""Runs lathe_tokenizer_driver, and compares its ids with those of `tokenizers`."""
 
 import json
 import subprocess
@@ -35,3 +35,14 @@ def continuation(tmp_path, folder, sequences):
     """The bytes that each sequence of ids adds to a text before it."""
     output = run(tmp_path, folder, **{"continue": sequences})
     return [bytes.fromhex(text) for text in output["continue"]]
+
+
+def added_contents(tokenizer):
+    return [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+
+
+def check_same_ids(tmp_path, tokenizer, folder, texts, add_special_tokens=False):
+    ours = encode(tmp_path, folder, texts, add_special_tokens)
+    for text, ids in zip(texts, ours, strict=True):
+        theirs = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        assert ids == theirs, f"{text[:200]!r}: {ids[:50]}, expected {theirs[:50]}"
