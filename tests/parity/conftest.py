@@ -10,6 +10,9 @@ import torch
 from parity_setup import BIN, DEVICE, ROOT, VARIANTS
 from safetensors.torch import load_file
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from support.smollm2 import smollm2  # noqa: E402, F401
+
 torch.set_num_threads(1)
 
 
