@@ -1,25 +1,30 @@
 #include "services/api-gateway/json/weights_json.h"
 
 #include <array>
+#include <cstddef>
+#include <utility>
 
 #include "libs/common/optimizer/adam_params.h"
 
 namespace lathe::gateway {
 namespace {
 
-// Members absent from adam_params, except learning_rate, get the SDK's defaults.
-constexpr std::array kAdamMembers = [] {
-  std::array<Field, kAdamFields.size()> members;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const AdamField& adam = kAdamFields[i];
-    members[i] = {.name = adam.name,
-                  .is_required = adam.is_required,
-                  .about = adam.about,
-                  .schema = adam.range.json_schema};
-    if (!adam.is_required) members[i].fallback = AdamParams().*adam.number;
-  }
-  return members;
-}();
+// A member that is absent from adam_params, except learning_rate, gets the SDK's default.
+constexpr Field AdamMember(const AdamField& adam) {
+  using Fallback = decltype(Field::fallback);
+  return {.name = adam.name,
+          .is_required = adam.is_required,
+          .fallback = adam.is_required ? Fallback() : Fallback(AdamParams().*adam.number),
+          .about = adam.about,
+          .schema = adam.range.json_schema};
+}
+
+// clang cannot assign to a std::variant in a constant, so each element is built in its place.
+template <size_t... kIndex>
+constexpr std::array<Field, sizeof...(kIndex)> AdamMembers(std::index_sequence<kIndex...>) {
+  return {AdamMember(kAdamFields[kIndex])...};
+}
+constexpr std::array kAdamMembers = AdamMembers(std::make_index_sequence<kAdamFields.size()>());
 constexpr ObjectFields kAdamParams = {"AdamParams", kAdamMembers};
 
 void ReadOtherOptimizer(LargeObject& in, std::string_view name,
