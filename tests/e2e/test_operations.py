@@ -147,6 +147,10 @@ def test_a_waiting_poll_gets_the_reason(lathe):
     worker = lathe.pids()["worker"]
     os.kill(worker, signal.SIGSTOP)
     try:
+        # The signal is asynchronous: until it arrives, the worker could still compute the request.
+        stat = pathlib.Path(f"/proc/{worker}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T",
+                   "the worker to stop")
         running = model.forward_backward().json()
         model.api.made("optim_step", {"model_id": model.model_id,
                                       "seq_id": model.next_seq_id(), "adam_params": ADAM})
