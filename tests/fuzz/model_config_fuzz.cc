@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lathe::fuzz::WriteFile(lathe::fuzz::Folder() / "config.json", data, size);
   const auto spec = lathe::worker::ReadQwen3Config(lathe::fuzz::Folder());
   if (!spec.ok()) return 0;
-  lathe::fuzz::Expect(spec->num_heads % spec->num_kv_heads == 0 && spec->vocab_size > 0,
+  const lathe::worker::AttentionShape& attention = spec->layers.at(0).attention;
+  lathe::fuzz::Expect(attention.num_heads % attention.num_kv_heads == 0 && spec->vocab_size > 0,
                       "a config that is read describes a model");
   return 0;
 }

@@ -48,7 +48,7 @@ class ParityDriver {
     rows.segments = {{0, size, weights.get()}};
     PackedAttention attention(rows.cu_seqlens, model_.attention_arithmetic());
     at::Tensor x = model_.Embed(rows);
-    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.LayerForward(layer, x, rows, attention);
     }
     results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments).to(at::kCPU)});

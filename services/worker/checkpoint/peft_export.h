@@ -27,7 +27,7 @@ inline std::string PeftConfigJson(const LoraSpec& lora, const std::vector<Adapte
                                   const std::string& base_model) {
   std::set<std::string> targets;  // last component of a module's name, which peft matches
   for (const AdapterMatrix& matrix : layout) {
-    targets.insert(matrix.module.substr(matrix.module.rfind('.') + 1));
+    targets.insert(matrix.linear_name.substr(matrix.linear_name.rfind('.') + 1));
   }
   const nlohmann::ordered_json config = {{"peft_type", "LORA"},
                                          {"task_type", "CAUSAL_LM"},

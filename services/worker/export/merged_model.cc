@@ -32,8 +32,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr char kConfig[] = "config.json";
-constexpr char kEmbedding[] = "model.embed_tokens.weight";
-constexpr char kUnembedding[] = "lm_head.weight";
+constexpr char kWeight[] = ".weight";
 
 // Returns true for files beside the weights that belong to the model.
 bool IsCopied(const fs::path& path) {
@@ -66,16 +65,17 @@ absl::Status WriteJson(const fs::path& path, const Json& json) {
 class Merger {
  public:
   explicit Merger(std::unique_ptr<Adapter> adapter) : adapter_(std::move(adapter)) {
-    for (const AdapterMatrix& matrix : AdapterLayout(adapter_->model(), adapter_->lora())) {
-      LoraPair& pair = pairs_[matrix.module + ".weight"];
-      const at::Tensor factor = matrix.Of(adapter_->parameters());
-      if (matrix.is_b) {
-        pair.b_t = factor.t();
-      } else {
-        pair.a = factor;
-      }
+    const DecoderSpec& spec = adapter_->model().whole;
+    const LinearTable& linears = *spec.linears;
+    const AdapterTensors tensors =
+        ViewAdapter(adapter_->parameters(), adapter_->model(), adapter_->lora());
+    for (size_t row = 0; row < linears.rows.size(); ++row) {
+      if (!tensors.linears[row].defined()) continue;
+      pairs_[linears.rows[row].source + kWeight] = tensors.linears[row];
     }
-    unties_ = adapter_->model().whole.tie_word_embeddings && pairs_.count(kUnembedding) > 0;
+    embedding_ = linears.embedding.source + kWeight;
+    unembedding_ = linears.rows[linears.lm_head].source + kWeight;
+    unties_ = spec.tie_word_embeddings && pairs_.count(unembedding_) > 0;
   }
 
   bool unties() const { return unties_; }
@@ -85,10 +85,10 @@ class Merger {
     std::vector<NamedTensor> merged;
     for (const std::string& name : file.names()) {
       // If embeddings are tied, the embedding is used and any lm_head in the file is ignored.
-      if (unties_ && name == kUnembedding) continue;
+      if (unties_ && name == unembedding_) continue;
       ASSIGN_OR_RETURN(at::Tensor tensor, file.Read(name));
-      if (unties_ && name == kEmbedding) {
-        merged.push_back({kUnembedding, Merge(kUnembedding, tensor)});
+      if (unties_ && name == embedding_) {
+        merged.push_back({unembedding_, Merge(unembedding_, tensor)});
       }
       merged.push_back({name, Merge(name, tensor)});
     }
@@ -107,6 +107,8 @@ class Merger {
 
   std::unique_ptr<Adapter> adapter_;
   std::map<std::string, LoraPair> pairs_;  // views, by the base's name
+  std::string embedding_;                  // names of the base's tensors
+  std::string unembedding_;
   bool unties_ = false;
 };
 
@@ -166,10 +168,9 @@ absl::Status ExportMerged(const fs::path& base, const fs::path& checkpoint, cons
   const fs::path folder = fs::absolute(out).lexically_normal();
   RETURN_IF_ERROR(CheckAbsent(folder));
   const fs::path source = fs::absolute(checkpoint).lexically_normal();
-  ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(base, at::kCPU, /*progress=*/nullptr));
-  const ModelPart model = loaded.model->part();
-  loaded.model.reset();
-  const CheckpointStore store(source.parent_path(), model, base.string(), loaded.content_hash);
+  ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(base));
+  const CheckpointStore store(source.parent_path(), WholeModel(model.spec), base.string(),
+                              model.content_hash);
   ASSIGN_OR_RETURN(LoadedAdapter adapter,
                    store.Load(source.string(), /*with_optimizer=*/false, at::kCPU));
   const Merger merger(std::move(adapter.adapter));

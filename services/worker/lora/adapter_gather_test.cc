@@ -10,7 +10,7 @@ namespace {
 
 const LoraSpec kLora{.rank = 3, .seed = 5};
 
-Adapter RandomWhole(const ModelSpec& spec) {
+Adapter RandomWhole(const DecoderSpec& spec) {
   Adapter adapter(WholeModel(spec), kLora, at::kCPU);
   adapter.MutableParameters().normal_();
   adapter.exp_avg.normal_();
@@ -23,7 +23,7 @@ Adapter RandomWhole(const ModelSpec& spec) {
 }  // namespace
 
 TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "[lora]") {
-  const ModelSpec spec = TestSpec(GENERATE(1, 2));
+  const DecoderSpec spec = TestSpec(GENERATE(1, 2));
   const int64_t tp = GENERATE(1, 2, 4);
   const std::vector<ModelPart> parts = TestParts(spec, tp);
   for (const AdapterMatrix& matrix : AdapterLayout(parts[0], kLora)) {
@@ -41,7 +41,7 @@ TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "
 
 TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the others nothing",
           "[lora][ranks]") {
-  const ModelSpec spec = TestSpec(GENERATE(1, 2));
+  const DecoderSpec spec = TestSpec(GENERATE(1, 2));
   const int tp = GENERATE(1, 2, 4);
   const Adapter whole = RandomWhole(spec);
   const auto gathered = AsMesh(1, tp, [&](const RankGroups& ranks) {
@@ -64,7 +64,7 @@ TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the 
 }
 
 TEST_CASE("PartOfWhole: every rank gets the part that it holds", "[lora]") {
-  const ModelSpec spec = TestSpec(GENERATE(1, 2));
+  const DecoderSpec spec = TestSpec(GENERATE(1, 2));
   const Adapter whole = RandomWhole(spec);
   for (const ModelPart& part : TestParts(spec, GENERATE(1, 2, 4))) {
     const at::Tensor flat = PartOfWhole(whole.parameters(), part, kLora);

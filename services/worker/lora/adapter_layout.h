@@ -16,9 +16,8 @@ namespace lathe::worker {
 // whole, or cut along its features like the base model's matrix. The flat buffer holds B
 // transposed.
 struct AdapterMatrix {
-  std::string module;  // "model.layers.0.self_attn.q_proj", or "lm_head"
-  int64_t layer = -1;  // -1: the unembedding
-  LoraTarget target = LoraTarget::kQ;
+  std::string linear_name;  // "model.layers.0.self_attn.q_proj", or "lm_head"
+  int64_t linear = 0;       // row of the model's LinearTable
   bool is_b = false;
   int64_t rows = 0;
   int64_t cols = 0;
@@ -32,7 +31,7 @@ struct AdapterMatrix {
 
   int64_t num_elements() const { return rows * cols; }
   // E.g. "model.layers.0.self_attn.q_proj.lora_A". Initial values and checkpoints use this name.
-  std::string name() const { return module + (is_b ? ".lora_B" : ".lora_A"); }
+  std::string name() const { return linear_name + (is_b ? ".lora_B" : ".lora_A"); }
 
   // Returns a view [rows, cols] of the factor in `flat` [NumAdapterParameters].
   at::Tensor Of(const at::Tensor& flat) const {
@@ -68,8 +67,8 @@ struct AdapterSizes {
   int64_t total() const { return summed + shared + sharded; }
 };
 
-// Returns all matrices of an adapter of shape `lora` in file order: layer 0 q.A q.B k.A k.B …
-// down.A down.B, layer 1 …, unembed.A unembed.B. Each range of the buffer keeps this order.
+// Returns all matrices of an adapter of shape `lora` in file order: A and B of each row of the
+// model's LinearTable that `lora` trains. Each range of the buffer keeps this order.
 std::vector<AdapterMatrix> AdapterLayout(const ModelPart& model, const LoraSpec& lora);
 
 // Returns the sizes of the buffer's ranges, the same on every rank.
@@ -78,7 +77,7 @@ AdapterSizes SizesOfAdapter(const ModelPart& model, const LoraSpec& lora);
 // Returns the length of the flat buffer.
 int64_t NumAdapterParameters(const ModelPart& model, const LoraSpec& lora);
 
-// Returns views of `flat` [NumAdapterParameters] by layer and target.
+// Returns views of `flat` [NumAdapterParameters] by row of the LinearTable.
 AdapterTensors ViewAdapter(const at::Tensor& flat, const ModelPart& model, const LoraSpec& lora);
 
 // Returns weights of shape `lora` that are views of `flat`.

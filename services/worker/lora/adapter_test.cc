@@ -4,20 +4,28 @@
 
 #include "services/worker/lora/adapter.h"
 #include "services/worker/lora/adapter_layout.h"
+#include "services/worker/spec/dense_decoder.h"
 
 namespace lathe::worker {
 namespace {
 
-ModelSpec SmallSpec() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 6,
-          .vocab_size = 20};
+DecoderSpec SmallSpec() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 2,
+                       .hidden_size = 8,
+                       .intermediate_size = 12,
+                       .num_heads = 4,
+                       .num_kv_heads = 2,
+                       .head_dim = 6,
+                       .vocab_size = 20});
 }
+
+// Rows of the table of linears. Layer 0 begins with its queries.
+constexpr int64_t kO = 3;
+constexpr int64_t kGate = 4;
+constexpr int64_t kUp = 5;
+constexpr int64_t kDown = 6;
+constexpr int64_t kSecondLayer = 7;
 
 }  // namespace
 
@@ -33,22 +41,21 @@ TEST_CASE("AdapterLayout: matrices tile the flat buffer and have the linears' sh
   CHECK(NumAdapterParameters(WholeModel(SmallSpec()), lora) == end);
   CHECK(layout[0].name() == "model.layers.0.self_attn.q_proj.lora_A");
   const AdapterTensors view = ViewAdapter(at::zeros({end}), WholeModel(SmallSpec()), lora);
-  const LayerLora& layer = view.layers[1];
-  CHECK(layer[static_cast<size_t>(LoraTarget::kQ)].b().sizes() == at::IntArrayRef({24, 3}));
-  CHECK(layer[static_cast<size_t>(LoraTarget::kO)].a.sizes() == at::IntArrayRef({3, 24}));
-  CHECK(layer[static_cast<size_t>(LoraTarget::kDown)].a.sizes() == at::IntArrayRef({3, 12}));
-  CHECK(view.unembed.b().sizes() == at::IntArrayRef({20, 3}));
+  CHECK(view.linears[kSecondLayer].b().sizes() == at::IntArrayRef({24, 3}));
+  CHECK(view.linears[kSecondLayer + kO].a.sizes() == at::IntArrayRef({3, 24}));
+  CHECK(view.linears[kSecondLayer + kDown].a.sizes() == at::IntArrayRef({3, 12}));
+  CHECK(view.linears.back().b().sizes() == at::IntArrayRef({20, 3}));
 }
 
 TEST_CASE("AdapterLayout: parameter counts per rank are those published for Qwen3-8B", "[lora]") {
-  const ModelSpec model{.family = "qwen3",
-                        .num_layers = 36,
-                        .hidden_size = 4096,
-                        .intermediate_size = 12288,
-                        .num_heads = 32,
-                        .num_kv_heads = 8,
-                        .head_dim = 128,
-                        .vocab_size = 151936};
+  const DecoderSpec model = DenseDecoder({.family = "qwen3",
+                                          .num_layers = 36,
+                                          .hidden_size = 4096,
+                                          .intermediate_size = 12288,
+                                          .num_heads = 32,
+                                          .num_kv_heads = 8,
+                                          .head_dim = 128,
+                                          .vocab_size = 151936});
   const auto count = [&](bool attn, bool mlp, bool unembed) {
     return NumAdapterParameters(WholeModel(model),
                                 {.rank = 1, .target_modules = LoraModulesOf(attn, mlp, unembed)});
@@ -62,16 +69,16 @@ TEST_CASE("AdapterLayout: targets that are not trained have no matrices", "[lora
   const LoraSpec lora{.rank = 2, .target_modules = LoraModulesOf(false, true, false)};
   const int64_t size = NumAdapterParameters(WholeModel(SmallSpec()), lora);
   const AdapterTensors view = ViewAdapter(at::zeros({size}), WholeModel(SmallSpec()), lora);
-  CHECK_FALSE(view.layers[0][static_cast<size_t>(LoraTarget::kQ)].defined());
-  CHECK(view.layers[0][static_cast<size_t>(LoraTarget::kUp)].defined());
-  CHECK_FALSE(view.unembed.defined());
+  CHECK_FALSE(view.linears[0].defined());
+  CHECK(view.linears[kUp].defined());
+  CHECK_FALSE(view.linears.back().defined());
 }
 
 TEST_CASE("Adapter: B starts at zero and A spreads over its bound", "[lora]") {
   Adapter adapter(WholeModel(SmallSpec()), {.rank = 64, .seed = 5}, at::kCPU);
   const AdapterTensors view =
       ViewAdapter(adapter.parameters(), WholeModel(SmallSpec()), adapter.lora());
-  const LoraPair& down = view.layers[1][static_cast<size_t>(LoraTarget::kDown)];
+  const LoraPair& down = view.linears[kSecondLayer + kDown];
   const double bound = 1 / std::sqrt(12.0);
   CHECK(down.b_t.abs().max().item<double>() == 0);
   CHECK(down.a.abs().max().item<double>() <= bound);
@@ -88,7 +95,7 @@ TEST_CASE("Adapter: initial values depend on the seed and the matrix only", "[lo
   Adapter other_seed(WholeModel(SmallSpec()), {.rank = 4, .seed = 10}, at::kCPU);
   const auto gate = [](Adapter& adapter, int64_t layer) {
     return ViewAdapter(adapter.parameters(), WholeModel(SmallSpec()), adapter.lora())
-        .layers[layer][static_cast<size_t>(LoraTarget::kGate)]
+        .linears[layer * kSecondLayer + kGate]
         .a;
   };
   CHECK(at::equal(gate(all, 1), gate(mlp_only, 1)));
@@ -104,8 +111,8 @@ TEST_CASE("AdapterLayout: B lies transposed in the flat buffer", "[lora]") {
   const AdapterMatrix last = AdapterLayout(WholeModel(SmallSpec()), lora).back();
   CHECK(last.Of(flat)[1][0].item<float>() == static_cast<float>(last.offset + 1));
   CHECK(last.Of(flat)[0][1].item<float>() == static_cast<float>(last.offset + 20));
-  CHECK(at::equal(view.unembed.b(), last.Of(flat)));
-  CHECK(view.unembed.b_t.is_contiguous());
+  CHECK(at::equal(view.linears.back().b(), last.Of(flat)));
+  CHECK(view.linears.back().b_t.is_contiguous());
 }
 
 TEST_CASE("Adapter: a published version never changes, the next one has the new weights",

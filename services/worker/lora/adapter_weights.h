@@ -1,7 +1,6 @@
 // The weights of one LoRA adapter for use in passes, and gradients of the same shape.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,10 +9,6 @@
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
-
-// The linears of one layer that LoRA may adapt, in the flat buffer's order.
-enum class LoraTarget { kQ, kK, kV, kO, kGate, kUp, kDown };
-inline constexpr int kNumLoraTargets = 7;
 
 // One adapted linear: y += (x A^T) B^T · scaling. Both tensors are undefined if it is not trained.
 struct LoraPair {
@@ -25,13 +20,10 @@ struct LoraPair {
   at::Tensor b() const { return b_t.t(); }  // [out_features, rank], a view
 };
 
-using LayerLora = std::array<LoraPair, kNumLoraTargets>;
-
 // Views into one buffer `flat` in the order of AdapterLayout; each B is transposed.
 struct AdapterTensors {
-  at::Tensor flat;  // [num_parameters]
-  std::vector<LayerLora> layers;
-  LoraPair unembed;
+  at::Tensor flat;                // [num_parameters]
+  std::vector<LoraPair> linears;  // by row of the model's LinearTable
 };
 
 // One version of an adapter's weights, for training passes or as a sampler version. Only its

@@ -36,7 +36,7 @@ std::vector<Owner> FindOwners(const LoraPlan& plan, const std::vector<LoraPart>&
     Owner& owner = by_index[index];
     if (owner.spans.empty()) continue;
     for (const LoraPlanPair& pair : owner.spans.front()->pairs) {
-      const LoraPair& gradient = parts[pair.part].slot.Of(gradients[index]->tensors);
+      const LoraPair& gradient = parts[pair.part].Of(gradients[index]->tensors);
       auto* a = gradient.a.mutable_data_ptr<float>();
       auto* b = gradient.b_t.mutable_data_ptr<float>();
       for (int64_t j = 0; j < pair.rank; ++j) {

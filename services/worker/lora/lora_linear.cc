@@ -46,7 +46,7 @@ void AddLoraByTorch(const at::Tensor& x, const std::vector<Segment>& segments,
   for (const Segment& segment : segments) {
     if (segment.adapter == nullptr) continue;
     for (const LoraPart& part : parts) {
-      const LoraPair& pair = part.slot.Of(segment.adapter->tensors);
+      const LoraPair& pair = part.Of(segment.adapter->tensors);
       if (!pair.defined()) continue;
       const at::Tensor xa = at::mm(RowsOf(x, segment), pair.a.t());
       RowsOf(part.y, segment).addmm_(xa, pair.b_t, /*beta=*/1, segment.adapter->scaling);
@@ -60,9 +60,9 @@ void AddLoraBackwardByTorch(const at::Tensor& x, const std::vector<Segment>& seg
   for (const Segment& segment : segments) {
     if (segment.adapter == nullptr || segment.gradient_index < 0) continue;
     for (const LoraPart& part : parts) {
-      const LoraPair& pair = part.slot.Of(segment.adapter->tensors);
+      const LoraPair& pair = part.Of(segment.adapter->tensors);
       if (!pair.defined()) continue;
-      const LoraPair& gradient = part.slot.Of(gradients[segment.gradient_index]->tensors);
+      const LoraPair& gradient = part.Of(gradients[segment.gradient_index]->tensors);
       const double scaling = segment.adapter->scaling;
       const at::Tensor x_rows = RowsOf(x, segment);
       const at::Tensor dy_rows = RowsOf(part.y, segment);

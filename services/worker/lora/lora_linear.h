@@ -10,27 +10,19 @@
 
 namespace lathe::worker {
 
-// One linear of an adapter.
-//   layer   layer index, or kUnembed (target is then ignored)
-struct LoraSlot {
-  static constexpr int64_t kUnembed = -1;
-  int64_t layer = kUnembed;
-  LoraTarget target = LoraTarget::kQ;
-
-  const LoraPair& Of(const AdapterTensors& tensors) const {
-    return layer == kUnembed ? tensors.unembed : tensors.layers[layer][static_cast<size_t>(target)];
-  }
-};
-
 // One of several linears that read the same x.
-//   y  [T, out_features] fp32: the output or dL/d(output); may be a column slice of a wider matrix
+//   linear  row of the model's LinearTable
+//   y       [T, out_features] fp32: the output or dL/d(output); may be a column slice of a wider
+//           matrix
 struct LoraPart {
-  LoraSlot slot;
+  int64_t linear;
   at::Tensor y;
+
+  const LoraPair& Of(const AdapterTensors& tensors) const { return tensors.linears[linear]; }
 };
 
 // Adds (x A^T) B^T * scaling to part.y for every part, in the rows of segments whose adapter has
-// the part's slot. Ranks may differ between segments and parts. Rows without an adapter are not
+// the part's linear. Ranks may differ between segments and parts. Rows without an adapter are not
 // touched.
 //   x  [T, in_features]
 // On a CPU a row's bits do not depend on the rows and segments around it.

@@ -4,6 +4,7 @@
 
 #include "services/worker/lora/adapter.h"
 #include "services/worker/lora/lora_linear.h"
+#include "services/worker/spec/dense_decoder.h"
 
 namespace lathe::worker {
 namespace {
@@ -15,21 +16,22 @@ constexpr int64_t kIntermediate = 1100;
 // Relative to the largest entry: sums have at most kIntermediate fp32 terms.
 constexpr double kTolerance = 2e-6;
 
-ModelSpec TestModel() {
-  return {.family = "qwen3",
-          .num_layers = 1,
-          .hidden_size = kHidden,
-          .intermediate_size = kIntermediate,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 20,
-          .vocab_size = 9001};
+DecoderSpec TestModel() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 1,
+                       .hidden_size = kHidden,
+                       .intermediate_size = kIntermediate,
+                       .num_heads = 2,
+                       .num_kv_heads = 1,
+                       .head_dim = 20,
+                       .vocab_size = 9001});
 }
 
-constexpr LoraSlot kGate = {0, LoraTarget::kGate};
-constexpr LoraSlot kUp = {0, LoraTarget::kUp};
-constexpr LoraSlot kQ = {0, LoraTarget::kQ};
-constexpr LoraSlot kUnembed = {LoraSlot::kUnembed};
+// Rows of the table of linears.
+constexpr int64_t kQueryRow = 0;
+constexpr int64_t kGateRow = 4;
+constexpr int64_t kUpRow = 5;
+constexpr int64_t kHeadRow = 7;
 
 // An adapter whose B is not zero.
 std::shared_ptr<const AdapterWeights> TrainedAdapter(LoraSpec lora) {
@@ -48,8 +50,8 @@ double RelativeDiff(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item<double>();
 }
 
-at::Tensor Expected(const at::Tensor& x, const AdapterWeights& adapter, const LoraSlot& slot) {
-  const LoraPair& pair = slot.Of(adapter.tensors);
+at::Tensor Expected(const at::Tensor& x, const AdapterWeights& adapter, int64_t linear) {
+  const LoraPair& pair = adapter.tensors.linears[linear];
   return x.to(at::kDouble).mm(pair.a.t().to(at::kDouble)).mm(pair.b_t.to(at::kDouble)) *
          adapter.scaling;
 }
@@ -67,18 +69,18 @@ struct Mixture {
   static constexpr int64_t kRows = 201;
 };
 
-// The outputs of the linears `slots`, side by side as in a stacked projection.
+// The outputs of `linears`, side by side as in a stacked projection.
 struct Stacked {
   at::Tensor all;
   std::vector<LoraPart> parts;
 };
 
-Stacked Stack(const at::Tensor& all, const std::vector<LoraSlot>& slots,
+Stacked Stack(const at::Tensor& all, const std::vector<int64_t>& linears,
               const std::vector<int64_t>& widths) {
   Stacked stacked{.all = all, .parts = {}};
   int64_t column = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    stacked.parts.push_back({slots[i], all.narrow(1, column, widths[i])});
+  for (size_t i = 0; i < linears.size(); ++i) {
+    stacked.parts.push_back({linears[i], all.narrow(1, column, widths[i])});
     column += widths[i];
   }
   return stacked;
@@ -101,8 +103,8 @@ BackwardResult Backward(const Mixture& mixture, const at::Tensor& x, const at::T
   std::vector<AdapterGradients*> list;
   for (AdapterGradients& g : gradients) list.push_back(&g);
   at::Tensor dx = at::ones({end - begin, kHidden});
-  const Stacked stacked =
-      Stack(dy.narrow(0, begin, end - begin), {kQ, kGate, kUp}, {40, kIntermediate, kIntermediate});
+  const Stacked stacked = Stack(dy.narrow(0, begin, end - begin), {kQueryRow, kGateRow, kUpRow},
+                                {40, kIntermediate, kIntermediate});
   AddLoraBackward(x.narrow(0, begin, end - begin), segments, stacked.parts, list, dx);
   return {dx, std::move(gradients)};
 }
@@ -128,18 +130,20 @@ TEST_CASE("AddLora: each segment uses its own adapter, whatever its rank and tar
   at::manual_seed(5);
   const at::Tensor x = at::randn({Mixture::kRows, kHidden + 9}).narrow(1, 3, kHidden);
   const at::Tensor base = at::randn({Mixture::kRows, 40 + 2 * kIntermediate + 7});
-  const Stacked y = Stack(base.clone(), {kQ, kGate, kUp}, {40, kIntermediate, kIntermediate});
+  const Stacked y =
+      Stack(base.clone(), {kQueryRow, kGateRow, kUpRow}, {40, kIntermediate, kIntermediate});
   AddLora(x, mixture.segments, y.parts);
 
   const at::Tensor expected = base.to(at::kDouble);
-  const Stacked parts = Stack(expected, {kQ, kGate, kUp}, {40, kIntermediate, kIntermediate});
+  const Stacked parts =
+      Stack(expected, {kQueryRow, kGateRow, kUpRow}, {40, kIntermediate, kIntermediate});
   for (const Segment& segment : mixture.segments) {
     for (const LoraPart& part : parts.parts) {
       if (segment.adapter == nullptr) continue;
-      if (!part.slot.Of(segment.adapter->tensors).defined()) continue;
+      if (!part.Of(segment.adapter->tensors).defined()) continue;
       const int64_t n = segment.end - segment.begin;
       part.y.narrow(0, segment.begin, n)
-          .add_(Expected(x.narrow(0, segment.begin, n), *segment.adapter, part.slot));
+          .add_(Expected(x.narrow(0, segment.begin, n), *segment.adapter, part.linear));
     }
   }
   CHECK(RelativeDiff(y.all, expected) < kTolerance);
@@ -153,7 +157,7 @@ TEST_CASE("AddLora: with B zero the output is the base's bit for bit", "[lora]")
   const auto weights = fresh.Publish();
   const at::Tensor base = at::randn({6, kIntermediate});
   const at::Tensor y = base.clone();
-  AddLora(at::randn({6, kHidden}), {{0, 6, weights.get()}}, {{kUp, y}});
+  AddLora(at::randn({6, kHidden}), {{0, 6, weights.get()}}, {{kUpRow, y}});
   CHECK(at::equal(y, base));
 }
 
@@ -162,7 +166,7 @@ TEST_CASE("AddLora: a row's bits do not depend on its neighbours or its linear's
   at::manual_seed(6);
   const at::Tensor x = at::randn({Mixture::kRows, kHidden});
   const at::Tensor base = at::randn({Mixture::kRows, 2 * kIntermediate});
-  const Stacked y = Stack(base.clone(), {kGate, kUp}, {kIntermediate, kIntermediate});
+  const Stacked y = Stack(base.clone(), {kGateRow, kUpRow}, {kIntermediate, kIntermediate});
   AddLora(x, mixture.segments, y.parts);
   for (const int64_t row : {0, 36, 50, 90, 150, 199, 200}) {
     const AdapterWeights* adapter = nullptr;
@@ -170,7 +174,7 @@ TEST_CASE("AddLora: a row's bits do not depend on its neighbours or its linear's
       if (s.begin <= row && row < s.end) adapter = s.adapter;
     }
     const at::Tensor alone = base.narrow(0, row, 1).narrow(1, kIntermediate, kIntermediate).clone();
-    AddLora(x.narrow(0, row, 1), {{0, 1, adapter}}, {{kUp, alone}});
+    AddLora(x.narrow(0, row, 1), {{0, 1, adapter}}, {{kUpRow, alone}});
     CHECK(at::equal(alone, y.parts[1].y.narrow(0, row, 1)));
   }
 }
@@ -180,11 +184,11 @@ TEST_CASE("AddLora: one row of a wide output has the bits it has among many", "[
   at::manual_seed(7);
   const at::Tensor h = at::randn({Mixture::kRows, kHidden});
   const at::Tensor logits = at::zeros({Mixture::kRows, 9001});
-  AddLora(h, mixture.segments, {{kUnembed, logits}});
+  AddLora(h, mixture.segments, {{kHeadRow, logits}});
   const at::Tensor alone = at::zeros({1, 9001});
-  AddLora(h.narrow(0, 60, 1), {{0, 1, mixture.wide.get()}}, {{kUnembed, alone}});
+  AddLora(h.narrow(0, 60, 1), {{0, 1, mixture.wide.get()}}, {{kHeadRow, alone}});
   CHECK(at::equal(alone, logits.narrow(0, 60, 1)));
-  CHECK(RelativeDiff(alone, Expected(h.narrow(0, 60, 1), *mixture.wide, kUnembed)) < kTolerance);
+  CHECK(RelativeDiff(alone, Expected(h.narrow(0, 60, 1), *mixture.wide, kHeadRow)) < kTolerance);
 }
 
 TEST_CASE("AddLoraBackward: equals autograd in fp64 and skips segments without gradient",
@@ -199,12 +203,12 @@ TEST_CASE("AddLoraBackward: equals autograd in fp64 and skips segments without g
   at::Tensor x64 = x.to(at::kDouble).requires_grad_(true);
   std::vector<AdapterGradients> expected = MixtureGradients(mixture);
   const Stacked parts =
-      Stack(dy.to(at::kDouble), {kQ, kGate, kUp}, {40, kIntermediate, kIntermediate});
+      Stack(dy.to(at::kDouble), {kQueryRow, kGateRow, kUpRow}, {40, kIntermediate, kIntermediate});
   const at::Tensor expected_dx = at::ones({Mixture::kRows, kHidden}, at::kDouble);
   for (const Segment& segment : mixture.segments) {
     if (segment.gradient_index < 0) continue;
     for (const LoraPart& part : parts.parts) {
-      const LoraPair& pair = part.slot.Of(segment.adapter->tensors);
+      const LoraPair& pair = part.Of(segment.adapter->tensors);
       if (!pair.defined()) continue;
       at::Tensor a = pair.a.to(at::kDouble).requires_grad_(true);
       at::Tensor b = pair.b().to(at::kDouble).requires_grad_(true);
@@ -212,7 +216,7 @@ TEST_CASE("AddLoraBackward: equals autograd in fp64 and skips segments without g
       at::Tensor rows = x64.detach().narrow(0, segment.begin, n).clone().requires_grad_(true);
       (rows.mm(a.t()).mm(b.t()) * segment.adapter->scaling)
           .backward(part.y.narrow(0, segment.begin, n));
-      const LoraPair& gradient = part.slot.Of(expected[segment.gradient_index].tensors);
+      const LoraPair& gradient = part.Of(expected[segment.gradient_index].tensors);
       gradient.a.add_(a.grad());
       gradient.b().add_(b.grad());
       expected_dx.narrow(0, segment.begin, n).add_(rows.grad());
@@ -254,7 +258,7 @@ TEST_CASE("AddLora, AddLoraBackward: bits do not depend on the number of threads
   const auto run = [&](int threads) {
     at::set_num_threads(threads);
     const at::Tensor y = at::ones({Mixture::kRows, 9001});
-    AddLora(x, mixture.segments, {{kUnembed, y}});
+    AddLora(x, mixture.segments, {{kHeadRow, y}});
     auto result = Backward(mixture, x, dy, 0, Mixture::kRows, MixtureGradients(mixture));
     at::set_num_threads(num_threads);
     return std::make_pair(y, std::move(result));

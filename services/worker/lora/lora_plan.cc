@@ -41,7 +41,7 @@ LoraPlan PlanLora(const at::Tensor& x, const std::vector<Segment>& segments,
                   .gradient_index = segment.gradient_index,
                   .offset = plan.num_products};
     for (size_t part = 0; part < parts.size(); ++part) {
-      const LoraPair& pair = parts[part].slot.Of(segment.adapter->tensors);
+      const LoraPair& pair = parts[part].Of(segment.adapter->tensors);
       if (pair.defined()) AddPair(pair, part, plan, span);
     }
     if (span.pairs.empty()) continue;

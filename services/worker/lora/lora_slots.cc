@@ -7,13 +7,6 @@
 namespace lathe::worker {
 namespace {
 
-// Returns the index of a linear in the table: layer by layer, then the unembedding.
-int64_t IndexOf(const LoraSlot& slot, int64_t num_layers) {
-  return slot.layer == LoraSlot::kUnembed
-             ? num_layers * kNumLoraTargets
-             : slot.layer * kNumLoraTargets + static_cast<int64_t>(slot.target);
-}
-
 LoraSlotEntry EntryOf(const LoraPair& pair, double scaling) {
   if (!pair.defined()) return {};
   return {.a = pair.a.const_data_ptr<float>(),
@@ -29,10 +22,10 @@ void CopyTo(const at::Tensor& to, const void* from, int64_t num_bytes) {
 
 }  // namespace
 
-LoraSlots::LoraSlots(const ModelSpec& model, int64_t most_rows, at::Device device)
-    : num_layers_(model.num_layers),
+LoraSlots::LoraSlots(const DecoderSpec& model, int64_t most_rows, at::Device device)
+    : num_linears_(static_cast<int64_t>(model.linears->rows.size())),
       row_slots_(at::full({most_rows}, -1, at::TensorOptions(at::kInt).device(device))),
-      entries_(at::zeros({kNumSlots, num_linears(), static_cast<int64_t>(sizeof(LoraSlotEntry))},
+      entries_(at::zeros({kNumSlots, num_linears_, static_cast<int64_t>(sizeof(LoraSlotEntry))},
                          at::TensorOptions(at::kByte).device(device))) {}
 
 bool LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
@@ -47,18 +40,11 @@ bool LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
     used.push_back(adapters[row]);
   }
   if (static_cast<int64_t>(used.size()) > kNumSlots) return false;
-  std::vector<LoraSlotEntry> entries(used.size() * num_linears());
+  std::vector<LoraSlotEntry> entries(used.size() * num_linears_);
   for (size_t slot = 0; slot < used.size(); ++slot) {
-    const AdapterTensors& tensors = used[slot]->tensors;
-    const auto set = [&](const LoraSlot& linear) {
-      entries[slot * num_linears() + IndexOf(linear, num_layers_)] =
-          EntryOf(linear.Of(tensors), used[slot]->scaling);
-    };
-    set({LoraSlot::kUnembed});
-    for (int64_t layer = 0; layer < num_layers_; ++layer) {
-      for (int target = 0; target < kNumLoraTargets; ++target) {
-        set({layer, static_cast<LoraTarget>(target)});
-      }
+    const std::vector<LoraPair>& linears = used[slot]->tensors.linears;
+    for (size_t linear = 0; linear < linears.size(); ++linear) {
+      entries[slot * num_linears_ + linear] = EntryOf(linears[linear], used[slot]->scaling);
     }
   }
   CopyTo(row_slots_, row_slots.data(), static_cast<int64_t>(row_slots.size() * sizeof(int32_t)));
@@ -77,7 +63,7 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
                     .in_features = x.size(1),
                     .num_rows = x.size(0),
                     .row_slots = row_slots_.const_data_ptr<int32_t>(),
-                    .slot_stride = num_linears(),
+                    .slot_stride = num_linears_,
                     .num_parts = static_cast<int>(num_parts),
                     .most_rank = kMostRank,
                     .products = products.mutable_data_ptr<float>()};
@@ -87,7 +73,7 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
     task.parts[i] = {.y = y.mutable_data_ptr<float>(),
                      .y_stride = y.stride(0),
                      .out_features = y.size(1),
-                     .entries = entries + IndexOf(parts[i].slot, num_layers_)};
+                     .entries = entries + parts[i].linear};
   }
   AddLoraRowsOnDevice(task, CurrentStream(x.device()));
 }

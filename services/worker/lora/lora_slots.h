@@ -21,7 +21,7 @@ class LoraSlots {
   static constexpr int64_t kMostRank = 128;
 
   // Serves passes of at most `most_rows` rows.
-  LoraSlots(const ModelSpec& model, int64_t most_rows, at::Device device);
+  LoraSlots(const DecoderSpec& model, int64_t most_rows, at::Device device);
 
   // Assigns adapters[i] to row i; null is the base model. Later rows get no adapter. Returns false
   // and changes nothing if there are more than kNumSlots different adapters or a rank exceeds
@@ -32,11 +32,9 @@ class LoraSlots {
   void Add(const at::Tensor& x, const std::vector<LoraPart>& parts) const;
 
  private:
-  int64_t num_linears() const { return num_layers_ * kNumLoraTargets + 1; }
-
-  int64_t num_layers_;
+  int64_t num_linears_;   // rows of the LinearTable
   at::Tensor row_slots_;  // [most_rows] int32
-  at::Tensor entries_;    // [kNumSlots, linears] of LoraSlotEntry, as bytes
+  at::Tensor entries_;    // [kNumSlots, num_linears] of LoraSlotEntry, as bytes
 };
 
 }  // namespace lathe::worker

@@ -10,10 +10,10 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/agreement.h"
+#include "services/worker/models/decoder_weights.h"
 #include "services/worker/models/hf_tensors.h"
 #include "services/worker/models/json_file.h"
 #include "services/worker/models/qwen3/config.h"
-#include "services/worker/models/qwen3/hf_weights.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/torch/torch_guard.h"
 
@@ -23,15 +23,19 @@ namespace {
 // One rank may read from memory while another reads over a network.
 constexpr absl::Duration kLongestWaitForReaders = absl::Minutes(30);
 
-// Returns the config's part of the content hash: the supported fields, in a fixed order.
-std::string Canonical(const ModelSpec& s) {
-  return absl::StrCat(
-      "family=", s.family, ";layers=", s.num_layers, ";hidden=", s.hidden_size,
-      ";intermediate=", s.intermediate_size, ";heads=", s.num_heads, ";kv_heads=", s.num_kv_heads,
-      ";head_dim=", s.head_dim, ";vocab=", s.vocab_size, ";positions=", s.max_position_embeddings,
+// Returns the config's part of the content hash, in a fixed order. Fields that the first families
+// did not have follow only where they differ from those families' values.
+std::string Canonical(const DecoderSpec& s) {
+  const LayerSpec& first = s.layers.front();
+  std::string text = absl::StrCat(
+      "family=", s.family, ";layers=", s.num_layers(), ";hidden=", s.hidden_size,
+      ";intermediate=", first.intermediate_size, ";heads=", first.attention.num_heads,
+      ";kv_heads=", first.attention.num_kv_heads, ";head_dim=", first.attention.head_dim,
+      ";vocab=", s.vocab_size, ";positions=", s.max_position_embeddings,
       ";eps=", absl::StrFormat("%.17g", s.rms_norm_eps),
-      ";theta=", absl::StrFormat("%.17g", s.rope_theta), ";tied=", s.tie_word_embeddings,
-      ";bias=", s.attention_bias, ";eos=", absl::StrJoin(s.eos_token_ids, ","));
+      ";theta=", absl::StrFormat("%.17g", s.ropes.front().theta), ";tied=", s.tie_word_embeddings,
+      ";bias=", s.linears->rows.front().has_bias, ";eos=", absl::StrJoin(s.eos_token_ids, ","));
+  return text;
 }
 
 absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at::Device device,
@@ -60,17 +64,26 @@ absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at
 // The result of reading on one rank.
 struct Reading {
   ModelPart part;
-  Qwen3Weights weights;
+  DecoderWeights weights;
   HfTensors tensors;
   HfTensors::Digests digests;  // this rank's share, later those of all ranks
   std::string first_rows;      // digest of the tensors' first rows; with several ranks only
 };
 
-absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Device device,
-                                  const LoadProgress& progress, ComputeDtype compute_dtype,
-                                  const RankGroup& tp, const RankGroup& fsdp) {
-  ASSIGN_OR_RETURN(const ModelSpec spec, ReadQwen3Config(folder));
-  ASSIGN_OR_RETURN(ModelPart part, ShardQwen3(spec, {.index = tp.rank(), .size = tp.world()}));
+absl::StatusOr<DecoderSpec> ReadSpec(const std::filesystem::path& folder) {
+  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
+  const auto type = config.find("model_type");
+  if (type != config.end() && *type == "qwen3") return ReadQwen3Config(folder);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
+                      type == config.end() ? "missing" : type->dump()));
+}
+
+absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
+                             const LoadProgress& progress, ComputeDtype compute_dtype,
+                             const RankGroup& tp, const RankGroup& fsdp) {
+  ASSIGN_OR_RETURN(const DecoderSpec spec, ReadSpec(folder));
+  ASSIGN_OR_RETURN(ModelPart part, ShardModel(spec, {.index = tp.rank(), .size = tp.world()}));
   // With several ranks, each reads about as many bytes for digests as for its part.
   const int num_readers = tp.world() * fsdp.world();
   const double share_of_parts = num_readers > 1 ? 0.5 : 1;
@@ -78,7 +91,7 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
     if (progress) progress(fraction * share_of_parts);
   };
   ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, report));
-  ASSIGN_OR_RETURN(Qwen3Weights weights, ReadQwen3Weights(part, tensors, device, fsdp));
+  ASSIGN_OR_RETURN(DecoderWeights weights, ReadDecoderWeights(part, tensors, device, fsdp));
   ASSIGN_OR_RETURN(weights.arithmetic,
                    ChooseArithmetic(compute_dtype, device, weights.embedding[0].dtype()));
   ASSIGN_OR_RETURN(
@@ -92,19 +105,6 @@ absl::StatusOr<Reading> ReadQwen3(const std::filesystem::path& folder, at::Devic
   }
   return Reading{std::move(part), std::move(weights), std::move(tensors), std::move(digests),
                  std::move(first_rows)};
-}
-
-absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
-                             const LoadProgress& progress, ComputeDtype compute_dtype,
-                             const RankGroup& tp, const RankGroup& fsdp) {
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
-  const auto type = config.find("model_type");
-  if (type != config.end() && *type == "qwen3") {
-    return ReadQwen3(folder, device, progress, compute_dtype, tp, fsdp);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
-                      type == config.end() ? "missing" : type->dump()));
 }
 
 // Returns a rank's result as JSON for the other ranks.
@@ -187,6 +187,15 @@ absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::D
   return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(reading->part),
                                                            std::move(reading->weights), tp),
                      .content_hash = reading->tensors.ContentHash(canonical)};
+}
+
+absl::StatusOr<ModelDescription> DescribeModel(const std::filesystem::path& folder) {
+  return Guarded("reading of the base model", [&]() -> absl::StatusOr<ModelDescription> {
+    ASSIGN_OR_RETURN(const DecoderSpec spec, ReadSpec(folder));
+    ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, /*progress=*/nullptr));
+    RETURN_IF_ERROR(VisitTensors(spec, tensors));
+    return ModelDescription{.spec = spec, .content_hash = tensors.ContentHash(Canonical(spec))};
+  });
 }
 
 }  // namespace lathe::worker

@@ -43,4 +43,13 @@ absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::D
                                       ComputeDtype compute_dtype = ComputeDtype::kAuto,
                                       const RankGroup& tp = {}, const RankGroup& fsdp = {});
 
+// What LoadModel finds in a folder, without its weights.
+struct ModelDescription {
+  DecoderSpec spec;
+  std::string content_hash;  // as in LoadedModel
+};
+
+// Reads each tensor of `folder` once and keeps none. Errors as LoadModel.
+absl::StatusOr<ModelDescription> DescribeModel(const std::filesystem::path& folder);
+
 }  // namespace lathe::worker

@@ -59,7 +59,7 @@ class Model {
   // This rank's part of the model. V in the comments below is part().local.vocab_size.
   virtual const ModelPart& part() const = 0;
   // The whole model, as in its config.
-  const ModelSpec& spec() const { return part().whole; }
+  const DecoderSpec& spec() const { return part().whole; }
   // The tensor-parallel group. All its ranks make the same calls in the same order.
   virtual const RankGroup& tp() const = 0;
   virtual at::Device device() const = 0;

@@ -74,7 +74,7 @@ struct Pass {
 };
 
 // The flat buffer of an adapter of the whole model.
-at::Tensor AdapterNumbers(const ModelSpec& spec) {
+at::Tensor AdapterNumbers(const DecoderSpec& spec) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(9);
   return at::randn({NumAdapterParameters(WholeModel(spec), kLora)}, generator, at::kFloat)
       .mul_(0.1);
@@ -86,21 +86,21 @@ Pass Run(const std::filesystem::path& folder, const Case& c, const RankGroup& tp
   if (!loaded.ok()) return {.content_hash = std::string(loaded.status().message())};
   const Model& model = *loaded->model;
   const ModelPart& part = model.part();
-  const ModelSpec& spec = model.spec();
+  const DecoderSpec& spec = model.spec();
   Adapter adapter(part, kLora, CutFlat(AdapterNumbers(spec), part, kLora));
   const PackedRows rows = MakeRows(*adapter.Publish(), spec.vocab_size);
   AdapterGradients buffer = adapter.MakeGradients();
   std::vector<AdapterGradients*> gradients = {&buffer};
 
   Pass pass{.part = part, .content_hash = loaded->content_hash};
-  std::vector<std::unique_ptr<LayerSaved>> saved(spec.num_layers);
+  std::vector<std::unique_ptr<LayerSaved>> saved(spec.num_layers());
   pass.hidden.push_back(model.Embed(rows));
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     const at::Tensor x = pass.hidden.back();
     pass.hidden.push_back(model.LayerForwardSaving(layer, x, rows, &saved[layer]));
   }
   pass.sampled = pass.hidden[0];
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     PackedAttention attention(rows.cu_seqlens, model.attention_arithmetic());
     pass.sampled = model.LayerForward(layer, pass.sampled, rows, attention);
   }
@@ -116,7 +116,7 @@ Pass Run(const std::filesystem::path& folder, const Case& c, const RankGroup& tp
   pass.dh = model.LogitsBackward(h, dlogits, rows.segments, gradients);
   tp.Sum("dh", pass.dh);
   pass.dx = model.FinalNormBackward(pass.hidden.back(), pass.dh);
-  for (int64_t layer = spec.num_layers - 1; layer >= 0; --layer) {
+  for (int64_t layer = spec.num_layers() - 1; layer >= 0; --layer) {
     AdapterGradients again = adapter.GradientsOver(buffer.tensors.flat.clone());
     std::vector<AdapterGradients*> again_list = {&again};
     const at::Tensor dx_again = model.LayerBackward(

@@ -18,7 +18,7 @@ namespace {
 // Runs all layers. Returns [T, H], before the final norm.
 at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContext& attention) {
   at::Tensor x = model.Embed(rows);
-  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.LayerForward(layer, x, rows, attention);
   }
   return x;

@@ -269,7 +269,7 @@ TEST_CASE("Sampling: stop tokens and strings end a sequence and belong to it", "
 }
 
 TEST_CASE("Sampling: end of sequence stops unless ignored", "[sampling]") {
-  ModelSpec spec = SmallSpec();
+  DecoderSpec spec = SmallSpec();
   const auto greedy = Free(5, 0, 0.0);
   SampleRequest request = Request("r", Prompt(5), greedy);
   std::vector<int32_t> tokens;

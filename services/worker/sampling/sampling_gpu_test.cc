@@ -26,31 +26,26 @@ bool HasGpu() {
   return false;
 }
 
-ModelSpec SpecWithHeads(int64_t head_dim, int64_t num_heads = 4) {
-  ModelSpec spec = SmallSpec();
-  spec.head_dim = head_dim;
-  spec.num_heads = num_heads;
-  return spec;
+DecoderSpec SpecWithHeads(int64_t head_dim, int64_t num_heads = 4) {
+  DenseShape shape = SmallShape();
+  shape.head_dim = head_dim;
+  shape.num_heads = num_heads;
+  return DenseDecoder(shape);
 }
 
 // Returns the small model with bf16 matrices on a GPU.
-Qwen3Model GpuModel(const ModelSpec& spec) {
-  Qwen3Weights weights = SmallWeights(spec);
-  const auto move = [](BaseWeight& matrix) {
-    matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16).to(at::kCUDA));
-  };
-  const auto move_vector = [](at::Tensor& x) { x = x.to(at::kCUDA); };
-  move(weights.embedding[0]);
-  move(weights.lm_head[0]);
-  move_vector(weights.final_norm);
-  for (Qwen3LayerWeights& w : weights.layers) {
-    for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) move(*matrix);
-    for (at::Tensor* x : {&w.input_norm, &w.q_norm, &w.k_norm, &w.post_norm}) move_vector(*x);
+Qwen3Model GpuModel(const DecoderSpec& spec) {
+  DecoderWeights weights = SmallWeights(spec);
+  for (auto* matrices : {&weights.embedding, &weights.lm_head, &weights.stacks}) {
+    for (BaseWeight& matrix : *matrices) {
+      matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16).to(at::kCUDA));
+    }
   }
+  for (at::Tensor& vector : weights.vectors) vector = vector.to(at::kCUDA);
   return Qwen3Model(WholeModel(spec), std::move(weights));
 }
 
-std::shared_ptr<const AdapterWeights> GpuAdapter(const ModelSpec& spec, int64_t rank,
+std::shared_ptr<const AdapterWeights> GpuAdapter(const DecoderSpec& spec, int64_t rank,
                                                  uint64_t seed) {
   Adapter adapter(WholeModel(spec), {.rank = rank, .seed = seed}, at::kCUDA);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -73,14 +68,14 @@ struct Both {
 
 class TwoCaches {
  public:
-  explicit TwoCaches(const ModelSpec& spec)
-      : spec_(spec),
+  explicit TwoCaches(const DecoderSpec& spec)
+      : shape_(spec.layers[0].attention),
         plain_(spec, 2000 * KvCache::BytesPerToken(spec, MatmulArithmetic::kFp32),
                MatmulArithmetic::kFp32),
         paged_(spec, 2000 * KvCache::BytesPerToken(spec, MatmulArithmetic::kBf16),
                MatmulArithmetic::kBf16),
-        rope_(spec.head_dim, spec.max_position_embeddings, 1e4, at::kCUDA),
-        norm_(at::rand({spec.head_dim}).add_(0.5).to(at::kCUDA)) {}
+        rope_(shape_.head_dim, spec.max_position_embeddings, 1e4, at::kCUDA),
+        norm_(at::rand({shape_.head_dim}).add_(0.5).to(at::kCUDA)) {}
 
   Both Run(const std::vector<Growth>& pass) {
     int64_t num_rows = 0;
@@ -96,11 +91,11 @@ class TwoCaches {
       paged.push_back({&paged_sequences_[growth.sequence], growth.num_rows});
       num_rows += growth.num_rows;
     }
-    const int64_t heads = spec_.num_heads + 2 * spec_.num_kv_heads;
-    const at::Tensor qkv = at::randn({num_rows, heads, spec_.head_dim}).to(at::kCUDA);
-    const QkHeads qk = {qkv.narrow(1, 0, spec_.num_heads),
-                        qkv.narrow(1, spec_.num_heads, spec_.num_kv_heads)};
-    const at::Tensor v = qkv.narrow(1, spec_.num_heads + spec_.num_kv_heads, spec_.num_kv_heads);
+    const int64_t heads = shape_.num_heads + 2 * shape_.num_kv_heads;
+    const at::Tensor qkv = at::randn({num_rows, heads, shape_.head_dim}).to(at::kCUDA);
+    const QkHeads qk = {qkv.narrow(1, 0, shape_.num_heads),
+                        qkv.narrow(1, shape_.num_heads, shape_.num_kv_heads)};
+    const at::Tensor v = qkv.narrow(1, shape_.num_heads + shape_.num_kv_heads, shape_.num_kv_heads);
     const QkNormWeights norms = {.q_weight = norm_, .k_weight = norm_, .eps = 1e-6};
     const at::Tensor at_positions = at::tensor(positions, at::kLong).to(at::kCUDA);
     const auto attend = [&](KvCache& cache, const std::vector<CachedRows>& rows) {
@@ -111,7 +106,7 @@ class TwoCaches {
   }
 
  private:
-  const ModelSpec spec_;
+  const AttentionShape shape_;
   KvCache plain_;
   KvCache paged_;
   std::map<size_t, KvSequence> plain_sequences_;
@@ -139,7 +134,9 @@ TEST_CASE("Paged attention on a GPU is attention by torch, up to bf16", "[sampli
 
 TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   if (!HasGpu()) return;
-  const ModelSpec spec = SmallSpec();
+  const DecoderSpec spec = SmallSpec();
+  const int64_t intermediate_size = spec.layers[1].intermediate_size;
+  const int64_t gate = spec.linears->stacks[spec.layers[1].gate_up].first;
   const auto small = GpuAdapter(spec, 3, 1);
   const auto large = GpuAdapter(spec, 32, 2);
   const std::vector<const AdapterWeights*> adapters = {small.get(), small.get(), nullptr,
@@ -151,11 +148,11 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   LoraSlots slots(spec, /*most_rows=*/8, at::kCUDA);
   REQUIRE(slots.Fill(adapters));
   const at::Tensor x = at::randn({5, spec.hidden_size}).to(at::kCUDA);
-  const at::Tensor wide = at::randn({5, 2 * spec.intermediate_size}).to(at::kCUDA);
+  const at::Tensor wide = at::randn({5, 2 * intermediate_size}).to(at::kCUDA);
   const at::Tensor expected = wide.clone();
   const auto parts = [&](const at::Tensor& y) -> std::vector<LoraPart> {
-    return {{{1, LoraTarget::kGate}, y.narrow(1, 0, spec.intermediate_size)},
-            {{1, LoraTarget::kUp}, y.narrow(1, spec.intermediate_size, spec.intermediate_size)}};
+    return {{gate, y.narrow(1, 0, intermediate_size)},
+            {gate + 1, y.narrow(1, intermediate_size, intermediate_size)}};
   };
   AddLoraByTorch(x, segments, parts(expected));
   AddLora(x, {{.begin = 0, .end = 5, .slots = &slots}}, parts(wide));
@@ -164,7 +161,7 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
 
 // Samples several requests greedily, some with adapters. Returns the samples by request id.
 std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool decode_graphs) {
-  const ModelSpec& spec = model.spec();
+  const DecoderSpec& spec = model.spec();
   SamplingEngine engine(
       model, {.kv_cache_bytes = 4 << 20, .max_running_samples = 8, .decode_graphs = decode_graphs},
       nullptr);

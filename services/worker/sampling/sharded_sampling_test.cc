@@ -19,11 +19,11 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec OddSpec() {
-  ModelSpec spec = SmallSpec();
-  spec.vocab_size = 94;  // with four ranks, the last one has padding
-  spec.eos_token_ids = {93};
-  return spec;
+DecoderSpec OddSpec() {
+  DenseShape shape = SmallShape();
+  shape.vocab_size = 94;  // with four ranks, the last one has padding
+  shape.eos_token_ids = {93};
+  return DenseDecoder(shape);
 }
 
 // Shards only the head: every rank has all hidden states and some columns of the logits.
@@ -120,7 +120,7 @@ TEST_CASE("Sharded sampling: ranks of axis tp give what one rank gives", "[sampl
 
 TEST_CASE("Sharded sampling: logits that are not finite on one rank fail the request on all",
           "[sampling]") {
-  Qwen3Weights weights = SmallWeights(OddSpec());
+  DecoderWeights weights = SmallWeights(OddSpec());
   at::Tensor lm_head = weights.lm_head[0].ToTensor().clone();
   lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // on rank 1 of 4
   weights.lm_head = {BaseWeight(lm_head)};

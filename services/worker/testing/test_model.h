@@ -9,11 +9,13 @@
 #include "services/worker/lora/adapter.h"
 #include "services/worker/models/qwen3/model.h"
 #include "services/worker/sampling/cache/kv_cache.h"
+#include "services/worker/spec/dense_decoder.h"
+#include "services/worker/testing/test_weights.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 
-inline ModelSpec SmallSpec() {
+inline DenseShape SmallShape() {
   return {.family = "qwen3",
           .num_layers = 2,
           .hidden_size = 32,
@@ -26,46 +28,34 @@ inline ModelSpec SmallSpec() {
           .eos_token_ids = {95}};
 }
 
-inline Qwen3Weights SmallWeights(const ModelSpec& spec) {
+inline DecoderSpec SmallSpec() { return DenseDecoder(SmallShape()); }
+
+inline DecoderWeights SmallWeights(const DecoderSpec& spec) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
   const auto random = [&](std::initializer_list<int64_t> sizes) {
     return at::randn(at::IntArrayRef(sizes), generator, at::kFloat).mul_(0.25);
   };
-  const auto matrix = [&](int64_t n, int64_t k) { return BaseWeight(random({n, k})); };
-  const int64_t h = spec.hidden_size;
-  const int64_t d = spec.head_dim;
-  Qwen3Weights weights;
-  weights.embedding = {matrix(spec.vocab_size, h)};
-  weights.lm_head = {matrix(spec.vocab_size, h)};
-  weights.final_norm = random({h}) + 1;
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    weights.layers.push_back({.input_norm = random({h}) + 1,
-                              .qkv = matrix((spec.num_heads + 2 * spec.num_kv_heads) * d, h),
-                              .q_norm = random({d}) + 1,
-                              .k_norm = random({d}) + 1,
-                              .o = matrix(h, spec.num_heads * d),
-                              .post_norm = random({h}) + 1,
-                              .gate_up = matrix(2 * spec.intermediate_size, h),
-                              .down = matrix(h, spec.intermediate_size)});
-  }
-  return weights;
+  return MakeWeights(
+      spec,
+      [&](int64_t n, int64_t k) {
+        return BaseWeight(random({n, k}));
+      },
+      [&](int64_t size) { return random({size}) + 1; });
 }
 
-inline Qwen3Model SmallModel(const ModelSpec& spec = SmallSpec()) {
+inline Qwen3Model SmallModel(const DecoderSpec& spec = SmallSpec()) {
   return Qwen3Model(WholeModel(spec), SmallWeights(spec));
 }
 
 // SmallModel with bf16 matrices, multiplied with `arithmetic`.
 inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
-  Qwen3Weights weights = SmallWeights(SmallSpec());
+  DecoderWeights weights = SmallWeights(SmallSpec());
   const auto round = [](BaseWeight& matrix) {
     matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16));
   };
   round(weights.embedding[0]);
   round(weights.lm_head[0]);
-  for (Qwen3LayerWeights& w : weights.layers) {
-    for (BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) round(*matrix);
-  }
+  for (BaseWeight& matrix : weights.stacks) round(matrix);
   weights.arithmetic = arithmetic;
   return Qwen3Model(WholeModel(SmallSpec()), std::move(weights));
 }
@@ -106,7 +96,7 @@ inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& to
                   .segments = {{.begin = 0, .end = n, .adapter = adapter}}};
   PlainAttention attention;
   at::Tensor x = model.Embed(rows);
-  for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.LayerForward(layer, x, rows, attention);
   }
   return model.Logits(model.FinalNorm(x), rows.segments);

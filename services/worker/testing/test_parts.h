@@ -7,28 +7,28 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/lora/adapter_layout.h"
-#include "services/worker/models/qwen3/config.h"
+#include "services/worker/spec/dense_decoder.h"
 
 namespace lathe::worker {
 
 // With four ranks, the vocabulary part of the last rank is padded. Adjacent ranks hold the same KV
 // head if there are fewer than four KV heads.
-inline ModelSpec TestSpec(int64_t num_kv_heads = 2) {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = num_kv_heads,
-          .head_dim = 6,
-          .vocab_size = 29};
+inline DecoderSpec TestSpec(int64_t num_kv_heads = 2) {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 2,
+                       .hidden_size = 8,
+                       .intermediate_size = 12,
+                       .num_heads = 4,
+                       .num_kv_heads = num_kv_heads,
+                       .head_dim = 6,
+                       .vocab_size = 29});
 }
 
-inline ModelPart TestPart(const ModelSpec& model, int64_t index, int64_t tp) {
-  return ShardQwen3(model, {.index = index, .size = tp}).value();
+inline ModelPart TestPart(const DecoderSpec& model, int64_t index, int64_t tp) {
+  return ShardModel(model, {.index = index, .size = tp}).value();
 }
 
-inline std::vector<ModelPart> TestParts(const ModelSpec& model, int64_t tp) {
+inline std::vector<ModelPart> TestParts(const DecoderSpec& model, int64_t tp) {
   std::vector<ModelPart> parts;
   for (int64_t index = 0; index < tp; ++index) parts.push_back(TestPart(model, index, tp));
   return parts;

@@ -4,19 +4,20 @@
 #include <string>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/spec/dense_decoder.h"
 #include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 
-inline ModelSpec SmallModel() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 8,
-          .intermediate_size = 12,
-          .num_heads = 2,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .vocab_size = 16};
+inline DecoderSpec SmallModel() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 2,
+                       .hidden_size = 8,
+                       .intermediate_size = 12,
+                       .num_heads = 2,
+                       .num_kv_heads = 1,
+                       .head_dim = 4,
+                       .vocab_size = 16});
 }
 
 inline CheckpointStore MakeStore(const TempDir& dir, const std::string& base_hash = "hash") {

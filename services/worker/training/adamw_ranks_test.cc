@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/worker/spec/dense_decoder.h"
 #include "services/worker/testing/test_parts.h"
 #include "services/worker/testing/test_rank_groups.h"
 #include "services/worker/training/adamw.h"
@@ -13,15 +14,15 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec Spec(int64_t num_kv_heads) {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 16,
-          .intermediate_size = 12,
-          .num_heads = 4,
-          .num_kv_heads = num_kv_heads,
-          .head_dim = 6,
-          .vocab_size = 61};
+DecoderSpec Spec(int64_t num_kv_heads) {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 2,
+                       .hidden_size = 16,
+                       .intermediate_size = 12,
+                       .num_heads = 4,
+                       .num_kv_heads = num_kv_heads,
+                       .head_dim = 6,
+                       .vocab_size = 61});
 }
 
 struct StepGrid {
@@ -146,7 +147,7 @@ TEST_CASE("ApplyAdamW: ranks that share an adapter step as one rank does, bit fo
       whole.push_back(gradients.whole);
       for (size_t r = 0; r < shares.size(); ++r) shares[r].push_back(gradients.shares[r]);
     }
-    const ModelSpec spec = Spec(grid.num_kv_heads);
+    const DecoderSpec spec = Spec(grid.num_kv_heads);
     const Trained alone = Train(WholeModel(spec), lora, {}, whole);
     CHECK(alone.metrics[0].at("grad_norm") > 1);  // so the step is clipped
     const std::vector<Trained> ranks = AsMesh(grid.data, grid.tp, [&](const RankGroups& groups) {
@@ -169,7 +170,7 @@ TEST_CASE("ApplyAdamW: ranks that share an adapter step as one rank does, bit fo
 
 TEST_CASE("ApplyAdamW: a gradient that is not finite on one rank is dropped by all",
           "[adamw][ranks]") {
-  const ModelSpec spec = Spec(2);
+  const DecoderSpec spec = Spec(2);
   const LoraSpec lora{.rank = 3, .seed = 5};
   const int bad_rank = GENERATE(0, 3, 6);
   const int range = GENERATE(0, 1, 2);
@@ -196,7 +197,7 @@ TEST_CASE("ApplyAdamW: a gradient that is not finite on one rank is dropped by a
 
 TEST_CASE("ApplyAdamW: ranks whose weights have come apart are found out, all with one error",
           "[adamw][ranks]") {
-  const ModelSpec spec = Spec(2);
+  const DecoderSpec spec = Spec(2);
   const LoraSpec lora{.rank = 3, .seed = 5};
   const int range = GENERATE(0, 1, 2);
   const std::vector<std::string> errors = ErrorsOfRanks(2, 4, [&](const RankGroups& ranks) {

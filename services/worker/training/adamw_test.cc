@@ -6,20 +6,21 @@
 #include <memory>
 #include <string>
 
+#include "services/worker/spec/dense_decoder.h"
 #include "services/worker/training/adamw.h"
 
 namespace lathe::worker {
 namespace {
 
 Adapter TinyAdapter() {
-  const ModelSpec model{.family = "qwen3",
-                        .num_layers = 1,
-                        .hidden_size = 4,
-                        .intermediate_size = 4,
-                        .num_heads = 1,
-                        .num_kv_heads = 1,
-                        .head_dim = 4,
-                        .vocab_size = 4};
+  const DecoderSpec model = DenseDecoder({.family = "qwen3",
+                                          .num_layers = 1,
+                                          .hidden_size = 4,
+                                          .intermediate_size = 4,
+                                          .num_heads = 1,
+                                          .num_kv_heads = 1,
+                                          .head_dim = 4,
+                                          .vocab_size = 4});
   return Adapter(WholeModel(model), {.rank = 1, .seed = 3}, at::kCPU);
 }
 
@@ -168,14 +169,14 @@ TEST_CASE("ApplyAdamW: update_norm is the norm of the change of the weights", "[
 
 TEST_CASE("ApplyAdamW: many blocks follow torch's fused step, whatever the number of threads",
           "[adamw]") {
-  const ModelSpec model{.family = "qwen3",
-                        .num_layers = 1,
-                        .hidden_size = 64,
-                        .intermediate_size = 48,
-                        .num_heads = 2,
-                        .num_kv_heads = 1,
-                        .head_dim = 16,
-                        .vocab_size = 5003};
+  const DecoderSpec model = DenseDecoder({.family = "qwen3",
+                                          .num_layers = 1,
+                                          .hidden_size = 64,
+                                          .intermediate_size = 48,
+                                          .num_heads = 2,
+                                          .num_kv_heads = 1,
+                                          .head_dim = 16,
+                                          .vocab_size = 5003});
   const AdamParams params{
       .learning_rate = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .grad_clip_norm = 0.5};
   Adapter one(WholeModel(model), {.rank = 17, .seed = 3}, at::kCPU);

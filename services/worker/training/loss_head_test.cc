@@ -45,7 +45,7 @@ class HeadModel : public Model {
     for (const Segment& segment : segments) {
       for (int64_t row = segment.begin; row < segment.end; ++row) {
         const at::Tensor s = Inner(h[row], *segment.adapter);
-        const at::Tensor b = segment.adapter->tensors.unembed.b().contiguous();
+        const at::Tensor b = segment.adapter->tensors.linears[0].b().contiguous();
         for (int64_t v = 0; v < kVocab; ++v) {
           logits[row][v] = Dot(F(h[row]), F(w_[v]), kHidden) + kScaling * Dot(F(s), F(b[v]), kRank);
         }
@@ -59,8 +59,8 @@ class HeadModel : public Model {
                             std::vector<AdapterGradients*>& gradients) const override {
     at::Tensor dh = at::empty_like(h);
     for (const Segment& segment : segments) {
-      const LoraPair& pair = segment.adapter->tensors.unembed;
-      const LoraPair& gradient = gradients.at(segment.gradient_index)->tensors.unembed;
+      const LoraPair& pair = segment.adapter->tensors.linears[0];
+      const LoraPair& gradient = gradients.at(segment.gradient_index)->tensors.linears[0];
       for (int64_t row = segment.begin; row < segment.end; ++row) {
         const at::Tensor s = Inner(h[row], *segment.adapter);
         const at::Tensor ds = at::empty({kRank});
@@ -106,7 +106,8 @@ class HeadModel : public Model {
   static const float* F(const at::Tensor& x) { return x.const_data_ptr<float>(); }
   static at::Tensor Inner(const at::Tensor& h, const AdapterWeights& adapter) {
     at::Tensor s = at::empty({kRank});
-    for (int64_t r = 0; r < kRank; ++r) s[r] = Dot(F(h), F(adapter.tensors.unembed.a[r]), kHidden);
+    for (int64_t r = 0; r < kRank; ++r)
+      s[r] = Dot(F(h), F(adapter.tensors.linears[0].a[r]), kHidden);
     return s;
   }
 
@@ -160,8 +161,8 @@ Part MakePart(const std::string& loss, std::vector<int64_t> lengths, uint64_t se
     part.job.request.data.push_back(std::move(datum));
     part.x.push_back(at::randn({length, kHidden}));
   }
-  part.weights.tensors.unembed = {.a = at::randn({kRank, kHidden}),
-                                  .b_t = at::randn({kRank, kVocab})};
+  part.weights.tensors.linears = {
+      {.a = at::randn({kRank, kHidden}), .b_t = at::randn({kRank, kVocab})}};
   return part;
 }
 
@@ -210,7 +211,7 @@ HeadResult RunHead(const Packed& packed, int64_t chunk_rows) {
   std::vector<AdapterGradients*> gradients;
   for (size_t i = 0; i < packed.batch.rows.segments.size(); ++i) {
     AdapterGradients& one = result.gradients.emplace_back();
-    one.tensors.unembed = {.a = at::zeros({kRank, kHidden}), .b_t = at::zeros({kRank, kVocab})};
+    one.tensors.linears = {{.a = at::zeros({kRank, kHidden}), .b_t = at::zeros({kRank, kVocab})}};
     gradients.push_back(&one);
   }
   LossHead head(SharedModel(), packed.batch, chunk_rows * kVocab);
@@ -223,8 +224,8 @@ HeadResult RunHead(const Packed& packed, int64_t chunk_rows) {
 }
 
 bool SameGradients(const AdapterGradients& a, const AdapterGradients& b) {
-  return at::equal(a.tensors.unembed.a, b.tensors.unembed.a) &&
-         at::equal(a.tensors.unembed.b_t, b.tensors.unembed.b_t);
+  return at::equal(a.tensors.linears[0].a, b.tensors.linears[0].a) &&
+         at::equal(a.tensors.linears[0].b_t, b.tensors.linears[0].b_t);
 }
 
 }  // namespace
@@ -238,8 +239,8 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
 
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).requires_grad_(true); };
   const at::Tensor x = leaf(packed.x);
-  const at::Tensor a = leaf(part.weights.tensors.unembed.a);
-  const at::Tensor b = leaf(part.weights.tensors.unembed.b());
+  const at::Tensor a = leaf(part.weights.tensors.linears[0].a);
+  const at::Tensor b = leaf(part.weights.tensors.linears[0].b());
   const at::Tensor h = x * 2;
   const at::Tensor logits = at::matmul(h, SharedModel().w().to(at::kDouble).t()) +
                             kScaling * at::matmul(at::matmul(h, a.t()), b.t());
@@ -256,8 +257,8 @@ TEST_CASE("LossHead: results and gradients equal autograd's in fp64", "[loss_hea
   CHECK(RelativeDiff(result.logprobs, p) < 1e-6);
   CHECK(RelativeDiff(result.losses, losses) < 1e-6);
   CHECK(RelativeDiff(result.dx, x.grad()) < 1e-6);
-  CHECK(RelativeDiff(result.gradients[0].tensors.unembed.a, a.grad()) < 1e-6);
-  CHECK(RelativeDiff(result.gradients[0].tensors.unembed.b(), b.grad()) < 1e-6);
+  CHECK(RelativeDiff(result.gradients[0].tensors.linears[0].a, a.grad()) < 1e-6);
+  CHECK(RelativeDiff(result.gradients[0].tensors.linears[0].b(), b.grad()) < 1e-6);
 }
 
 TEST_CASE("LossHead: the size of chunks changes no bit", "[loss_head]") {

@@ -1,4 +1,5 @@
 #include "services/worker/training/micro_batches.h"
+#include "services/worker/spec/dense_decoder.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,15 +13,15 @@
 namespace lathe::worker {
 namespace {
 
-ModelSpec TinySpec() {
-  return {.family = "qwen3",
-          .num_layers = 1,
-          .hidden_size = 4,
-          .intermediate_size = 4,
-          .num_heads = 1,
-          .num_kv_heads = 1,
-          .head_dim = 4,
-          .vocab_size = 4};
+DecoderSpec TinySpec() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 1,
+                       .hidden_size = 4,
+                       .intermediate_size = 4,
+                       .num_heads = 1,
+                       .num_kv_heads = 1,
+                       .head_dim = 4,
+                       .vocab_size = 4});
 }
 
 std::shared_ptr<Adapter> TinySharedAdapter() {

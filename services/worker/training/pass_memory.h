@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "services/worker/spec/model_part.h"
 
@@ -22,12 +23,12 @@ struct PassShape {
 class PassMemory {
  public:
   // `head_chunk_elements`: logits per chunk. `cpu_threads`: compute threads; 0 on another device.
-  PassMemory(const ModelSpec& model, int64_t head_chunk_elements, int64_t cpu_threads);
+  PassMemory(const DecoderSpec& model, int64_t head_chunk_elements, int64_t cpu_threads);
 
   // Bytes per token that a layer keeps: all that its backward step reads, or, if checkpointed, its
   // input.
-  int64_t SavedBytesPerToken() const;
-  int64_t CheckpointBytesPerToken() const;
+  int64_t SavedBytesPerToken(int64_t layer) const { return saved_bytes_[layer]; }
+  int64_t CheckpointBytesPerToken() const { return checkpoint_bytes_; }
 
   // Peak bytes if the backward pass recomputes the first `num_checkpointed` layers.
   int64_t Bytes(const PassShape& shape, int64_t num_checkpointed) const;
@@ -38,11 +39,16 @@ class PassMemory {
 
  private:
   int64_t StepBytesPerToken(const PassShape& shape) const;
-  int64_t AttentionBackwardNumbersPerToken() const;
 
-  const ModelSpec model_;
+  const int64_t num_layers_;
   const int64_t head_bytes_;
-  const int64_t cpu_threads_;
+  const int64_t checkpoint_bytes_;
+  // Per token: temporary numbers of the largest step.
+  int64_t forward_numbers_ = 0;
+  int64_t backward_numbers_ = 0;
+  std::vector<int64_t> saved_bytes_;  // by layer
+  // Bytes per token of saved activations, by the number of checkpointed layers.
+  std::vector<int64_t> kept_bytes_;
 };
 
 }  // namespace lathe::worker

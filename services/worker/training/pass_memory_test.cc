@@ -1,4 +1,5 @@
 #include "services/worker/training/pass_memory.h"
+#include "services/worker/spec/dense_decoder.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,15 +7,15 @@ namespace lathe::worker {
 namespace {
 
 // The shape of Qwen3-0.6B.
-ModelSpec Spec() {
-  return {.family = "qwen3",
-          .num_layers = 28,
-          .hidden_size = 1024,
-          .intermediate_size = 3072,
-          .num_heads = 16,
-          .num_kv_heads = 8,
-          .head_dim = 128,
-          .vocab_size = 151936};
+DecoderSpec Spec() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 28,
+                       .hidden_size = 1024,
+                       .intermediate_size = 3072,
+                       .num_heads = 16,
+                       .num_kv_heads = 8,
+                       .head_dim = 128,
+                       .vocab_size = 151936});
 }
 
 PassShape Shape(int64_t num_tokens) {
@@ -33,7 +34,7 @@ constexpr int64_t kGib = int64_t{1} << 30;
 TEST_CASE("PassMemory: a layer keeps what its backward step reads", "[training]") {
   const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
   // x, q/k/v, attention output, log-sum-exp, residual, gate and up.
-  CHECK(memory.SavedBytesPerToken() == 4 * (1024 + 4096 + 2048 + 16 + 1024 + 6144));
+  CHECK(memory.SavedBytesPerToken(27) == 4 * (1024 + 4096 + 2048 + 16 + 1024 + 6144));
   CHECK(memory.CheckpointBytesPerToken() == 4 * 1024);
 }
 

@@ -105,7 +105,7 @@ std::vector<ModelStep> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
   const bool wants_gradient = most[1].item<int64_t>() != 0;
   if (num_head_steps == 0) return {};  // no rank has created its pass
 
-  const int64_t num_layers = model_.spec().num_layers;
+  const int64_t num_layers = model_.spec().num_layers();
   std::vector<ModelStep> steps = {{.kind = ModelStep::Kind::kEmbed}};
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     steps.push_back({.kind = ModelStep::Kind::kForward, .layer = layer});

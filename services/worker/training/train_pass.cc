@@ -53,8 +53,8 @@ TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
       num_checkpointed_(options.num_checkpointed),
       batch_(PackBatch(micro_batch, is_own, model.device())),
       head_(model, batch_, options.head_chunk_elements),
-      checkpoints_(model.spec().num_layers),
-      saved_(model.spec().num_layers) {
+      checkpoints_(model.spec().num_layers()),
+      saved_(model.spec().num_layers()) {
   for (PassGradients& gradients : batch_.gradients) gradients_.push_back(&gradients.gradients);
   if (batch_.num_tokens() == 0) phase_ = Phase::kDone;
 }
@@ -90,7 +90,7 @@ void TrainPass::ForwardLayer() {
     PackedAttention attention(batch_.rows.cu_seqlens, model_.attention_arithmetic());
     x_ = model_.LayerForward(layer_, x_, batch_.rows, attention);
   }
-  if (++layer_ == model_.spec().num_layers) phase_ = Phase::kHead;
+  if (++layer_ == model_.spec().num_layers()) phase_ = Phase::kHead;
 }
 
 void TrainPass::RunHeadChunk() {

@@ -140,7 +140,7 @@ void Trainer::StartJob(TrainRequest request) {
 absl::Status Trainer::CheckFits(const TrainJob& job) const {
   for (size_t i = 0; i < job.request.data.size(); ++i) {
     const PassShape shape = ShapeAlone(job, i);
-    const int64_t bytes = memory_.Bytes(shape, model_.spec().num_layers);
+    const int64_t bytes = memory_.Bytes(shape, model_.spec().num_layers());
     if (bytes <= options_.arena_bytes) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "datum %d has %d tokens and needs %.1f GiB of activations and gradients, %.1f GiB are "
@@ -195,7 +195,7 @@ bool Trainer::NextPassFits() const {
   if (data_.is_alone() || micro_batches_.empty()) return true;
   const MicroBatch& batch = micro_batches_.front();
   const PassShape shape = LargestShare(batch, DealRows(batch, options_.numerics, data_.world()));
-  return memory_.Bytes(shape, model_.spec().num_layers) <= byte_limit_;
+  return memory_.Bytes(shape, model_.spec().num_layers()) <= byte_limit_;
 }
 
 void Trainer::PlanFullSize() {

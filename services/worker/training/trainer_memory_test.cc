@@ -17,7 +17,7 @@ int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
                        .gradient_bytes = num_buffers * 4 * TestAdapter(3, 1)->num_parameters(),
                        .max_lora_rank = 3,
                        .wants_gradient = true},
-                      SmallSpec().num_layers);
+                      SmallSpec().num_layers());
 }
 
 }  // namespace

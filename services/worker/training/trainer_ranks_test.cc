@@ -38,7 +38,7 @@ const std::vector<std::pair<std::string, LoraSpec>> kAdapters = {{"m1", {.rank =
                                                                  {"m2", {.rank = 5, .seed = 2}}};
 
 // Returns the flat buffer of an adapter of the whole model, with non-zero B.
-at::Tensor AdapterNumbers(const ModelSpec& spec, const LoraSpec& lora) {
+at::Tensor AdapterNumbers(const DecoderSpec& spec, const LoraSpec& lora) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(lora.seed);
   return at::randn({NumAdapterParameters(WholeModel(spec), lora)}, generator, at::kFloat)
       .mul_(0.05);

@@ -10,7 +10,9 @@
 
 #include "libs/common/losses/registry.h"
 #include "services/worker/models/qwen3/model.h"
+#include "services/worker/spec/dense_decoder.h"
 #include "services/worker/testing/test_diff.h"
+#include "services/worker/testing/test_weights.h"
 #include "services/worker/training/trainer.h"
 
 namespace lathe::worker {
@@ -19,41 +21,27 @@ namespace {
 // Tolerance for another order of fp32 sums, relative to the largest gradient.
 constexpr double kTolerance = 1e-5;
 
-ModelSpec TrainerSpec() {
-  return {.family = "qwen3",
-          .num_layers = 2,
-          .hidden_size = 16,
-          .intermediate_size = 24,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 6,
-          .vocab_size = 40,
-          .max_position_embeddings = 64,
-          .rope_theta = 1e4};
+DecoderSpec TrainerSpec() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 2,
+                       .hidden_size = 16,
+                       .intermediate_size = 24,
+                       .num_heads = 4,
+                       .num_kv_heads = 2,
+                       .head_dim = 6,
+                       .vocab_size = 40,
+                       .max_position_embeddings = 64,
+                       .rope_theta = 1e4,
+                       .tie_word_embeddings = true});
 }
 
-Qwen3Weights RandomWeights(const ModelSpec& s) {
-  const auto matrix = [](int64_t rows, int64_t cols) {
-    return BaseWeight(at::randn({rows, cols}) * 0.3);
-  };
-  const auto norm = [](int64_t size) { return at::rand({size}) + 0.5; };
-  const int64_t q_size = s.num_heads * s.head_dim;
-  Qwen3Weights weights;
-  weights.embedding = {matrix(s.vocab_size, s.hidden_size)};
-  weights.lm_head = weights.embedding;
-  weights.final_norm = norm(s.hidden_size);
-  for (int64_t i = 0; i < s.num_layers; ++i) {
-    weights.layers.push_back(
-        {.input_norm = norm(s.hidden_size),
-         .qkv = matrix(q_size + 2 * s.num_kv_heads * s.head_dim, s.hidden_size),
-         .q_norm = norm(s.head_dim),
-         .k_norm = norm(s.head_dim),
-         .o = matrix(s.hidden_size, q_size),
-         .post_norm = norm(s.hidden_size),
-         .gate_up = matrix(2 * s.intermediate_size, s.hidden_size),
-         .down = matrix(s.hidden_size, s.intermediate_size)});
-  }
-  return weights;
+DecoderWeights RandomWeights(const DecoderSpec& spec) {
+  return MakeWeights(
+      spec,
+      [](int64_t n, int64_t k) {
+        return BaseWeight(at::randn({n, k}) * 0.3);
+      },
+      [](int64_t size) { return at::rand({size}) + 0.5; });
 }
 
 const Model& TrainerModel() {

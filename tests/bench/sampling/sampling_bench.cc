@@ -59,13 +59,14 @@ double SecondsSince(Clock::time_point begin) {
 }
 
 // Weight shapes [out_features, in_features] of the four matrix products of a layer.
-std::vector<std::pair<int64_t, int64_t>> LayerShapes(const ModelSpec& spec) {
-  const int64_t q = spec.num_heads * spec.head_dim;
-  const int64_t kv = spec.num_kv_heads * spec.head_dim;
+std::vector<std::pair<int64_t, int64_t>> LayerShapes(const DecoderSpec& spec) {
+  const LayerSpec& layer = spec.layers[0];
+  const int64_t q = layer.attention.num_heads * layer.attention.head_dim;
+  const int64_t kv = layer.attention.num_kv_heads * layer.attention.head_dim;
   return {{q + 2 * kv, spec.hidden_size},
           {spec.hidden_size, q},
-          {2 * spec.intermediate_size, spec.hidden_size},
-          {spec.hidden_size, spec.intermediate_size}};
+          {2 * layer.intermediate_size, spec.hidden_size},
+          {spec.hidden_size, layer.intermediate_size}};
 }
 
 class Bench {
@@ -169,10 +170,10 @@ class Bench {
     const Clock::time_point begin = Clock::now();
     RunUntilSampled(engine, 1);
     json answer = Finish(engine, {}, begin);
-    const ModelSpec& spec = model_->spec();
+    const DecoderSpec& spec = model_->spec();
     double products = static_cast<double>(spec.vocab_size * spec.hidden_size);
     for (const auto& [n, k] : LayerShapes(spec)) {
-      products += static_cast<double>(spec.num_layers * num_tokens * n * k);
+      products += static_cast<double>(spec.num_layers() * num_tokens * n * k);
     }
     answer["gflops"] = 2 * products / answer.at("seconds").get<double>() * 1e-9;
     answer["first_token_seconds"] = answer.at("seconds");

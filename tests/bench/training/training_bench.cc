@@ -188,15 +188,16 @@ class Bench {
 
   // Rate of the layers' matrix products, forward and backward, with `rows` rows.
   json Matmul(const json& command) {
-    const ModelSpec& spec = model_->spec();
+    const DecoderSpec& spec = model_->spec();
     const int64_t rows = command.at("rows");
-    const int64_t q = spec.num_heads * spec.head_dim;
-    const int64_t kv = spec.num_kv_heads * spec.head_dim;
+    const LayerSpec& layer = spec.layers[0];
+    const int64_t q = layer.attention.num_heads * layer.attention.head_dim;
+    const int64_t kv = layer.attention.num_kv_heads * layer.attention.head_dim;
     const std::vector<std::pair<int64_t, int64_t>> shapes = {
         {q + 2 * kv, spec.hidden_size},
         {spec.hidden_size, q},
-        {2 * spec.intermediate_size, spec.hidden_size},
-        {spec.hidden_size, spec.intermediate_size}};
+        {2 * layer.intermediate_size, spec.hidden_size},
+        {spec.hidden_size, layer.intermediate_size}};
     const MatmulArithmetic arithmetic =
         CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
     double flops = 0;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 Qwen3Model PartModel(int64_t index, int64_t tp) {
   ModelPart part = TestPart(SmallSpec(), index, tp);
-  Qwen3Weights weights = SmallWeights(part.local);
+  DecoderWeights weights = SmallWeights(part.local);
   return Qwen3Model(std::move(part), std::move(weights));
 }
 

@@ -119,7 +119,7 @@ TrainerOptions RandomOptions(ExactRandom& random) {
                         .gradient_bytes = int64_t{1} << 20,
                         .max_lora_rank = 12,
                         .wants_gradient = true};
-  const int64_t least = memory.Bytes(shape, SmallSpec().num_layers);
+  const int64_t least = memory.Bytes(shape, SmallSpec().num_layers());
   return {.token_budget = static_cast<int64_t>(1 + random.Below(150)),
           .head_chunk_elements = chunk,
           .arena_bytes = random.OneIn(2) ? least : int64_t{2} << 30,

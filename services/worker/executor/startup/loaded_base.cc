@@ -25,7 +25,7 @@
 namespace lathe::worker {
 namespace {
 
-ModelInfo Describe(const ExecutorOptions& options, const ModelSpec& spec,
+ModelInfo Describe(const ExecutorOptions& options, const DecoderSpec& spec,
                    const std::string& content_hash) {
   ModelInfo info;
   info.name = options.model_name;
@@ -190,7 +190,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   }));
   base.memory = memory;
   base.prefill_chunk_tokens = PrefillTokens(
-      layer_row, loaded.model->spec().num_layers,
+      layer_row, loaded.model->spec().num_layers(),
       options.prefill_stall > absl::ZeroDuration() ? options.prefill_stall : StepDuration(device));
   LogInfo("prefill planned", {{"chunk_tokens", base.prefill_chunk_tokens}});
   base.numerics = numerics;

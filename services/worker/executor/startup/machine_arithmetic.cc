@@ -109,7 +109,7 @@ class Probe {
     int64_t num_tokens = 0;
     for (const size_t i : order) num_tokens += tokens_[i].size(0) + KvCache::kBlockTokens;
     const MatmulArithmetic attention = model_.attention_arithmetic();
-    const ModelSpec& local = model_.part().local;
+    const DecoderSpec& local = model_.part().local;
     KvCache cache(local, num_tokens * KvCache::BytesPerToken(local, attention), attention);
     std::vector<KvSequence> sequences(order.size());
     const at::Tensor prefill = Pass(order, cache, sequences, /*is_decode=*/false);

@@ -43,7 +43,7 @@ PassShape ShapeOfPass(int64_t num_tokens) {
           .wants_gradient = true};
 }
 
-int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
+int64_t HeadElements(const DecoderSpec& model, int64_t arena_bytes) {
   const int64_t wanted = std::max(kHeadRows * model.vocab_size, kMinHeadElements);
   return std::clamp(arena_bytes / (kArenaPerHeadByte * kBytesPerHeadElement), model.vocab_size,
                     wanted);
@@ -51,13 +51,15 @@ int64_t HeadElements(const ModelSpec& model, int64_t arena_bytes) {
 
 // Upper bound of what the cache can use: keys and values of all samples that run together, each as
 // long as the context.
-int64_t MostCacheBytes(const ModelSpec& model, int64_t element_bytes) {
-  const int64_t bytes_per_token =
-      2 * element_bytes * model.num_layers * model.num_kv_heads * model.head_dim;
-  return kRunningSamples * model.max_position_embeddings * bytes_per_token;
+int64_t MostCacheBytes(const DecoderSpec& model, int64_t element_bytes) {
+  int64_t numbers_per_token = 0;
+  for (const LayerSpec& layer : model.layers) {
+    numbers_per_token += 2 * layer.attention.num_kv_heads * layer.attention.head_dim;
+  }
+  return kRunningSamples * model.max_position_embeddings * element_bytes * numbers_per_token;
 }
 
-int64_t SamplingBytes(const ModelSpec& model, int64_t cpu_threads) {
+int64_t SamplingBytes(const DecoderSpec& model, int64_t cpu_threads) {
   const PassMemory memory(model, kRunningSamples * model.vocab_size, cpu_threads);
   return memory.Bytes({.num_tokens = kPrefillTokens, .max_lora_rank = MaxLoraRank()},
                       /*num_checkpointed=*/0);
@@ -65,7 +67,7 @@ int64_t SamplingBytes(const ModelSpec& model, int64_t cpu_threads) {
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts& facts) {
+absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFacts& facts) {
   const int64_t usable = Share(facts.available_bytes, facts.fraction);
   MemoryPlan plan;
   plan.weight_bytes = facts.weight_bytes;
@@ -80,7 +82,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts&
   plan.head_chunk_elements = plan.sampling_chunk_elements;
 
   const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
-  const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers);
+  const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers());
   if (least > plan.arena_bytes) {
     const double needed_rest = static_cast<double>(least) / (1 - kCacheShare - kAdapterShare);
     return absl::ResourceExhaustedError(absl::StrFormat(

@@ -36,6 +36,6 @@ struct MemoryPlan {
 };
 
 // ResourceExhausted with the numbers if the weights leave too little.
-absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& model, const MemoryFacts& facts);
+absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFacts& facts);
 
 }  // namespace lathe::worker

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "services/worker/spec/dense_decoder.h"
 #include "services/worker/training/pass_memory.h"
 
 namespace lathe::worker {
@@ -12,16 +13,16 @@ namespace {
 constexpr int64_t kGib = int64_t{1} << 30;
 
 // The shape of Qwen3-0.6B.
-ModelSpec Spec() {
-  return {.family = "qwen3",
-          .num_layers = 28,
-          .hidden_size = 1024,
-          .intermediate_size = 3072,
-          .num_heads = 16,
-          .num_kv_heads = 8,
-          .head_dim = 128,
-          .vocab_size = 151936,
-          .max_position_embeddings = 40960};
+DecoderSpec Spec() {
+  return DenseDecoder({.family = "qwen3",
+                       .num_layers = 28,
+                       .hidden_size = 1024,
+                       .intermediate_size = 3072,
+                       .num_heads = 16,
+                       .num_kv_heads = 8,
+                       .head_dim = 128,
+                       .vocab_size = 151936,
+                       .max_position_embeddings = 40960});
 }
 
 MemoryFacts Facts(int64_t available_bytes) {
@@ -49,7 +50,7 @@ TEST_CASE("PlanMemory: the shares stay within the fraction", "[memory]") {
 }
 
 TEST_CASE("PlanMemory: the cache is not larger than all running samples could fill", "[memory]") {
-  ModelSpec spec = Spec();
+  DecoderSpec spec = Spec();
   spec.max_position_embeddings = 10;
   const auto plan = PlanMemory(spec, Facts(20 * kGib));
   CHECK(plan->kv_cache_bytes == int64_t{256} * 10 * 2 * 4 * 28 * 8 * 128);

@@ -9,12 +9,16 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/models/json_file.h"
+#include "services/worker/spec/dense_decoder.h"
 
 namespace lathe::worker {
 
 namespace {
 
 using nlohmann::json;
+
+// Bounds the tables of a model, which have rows for each layer.
+constexpr int64_t kMostLayers = 1024;
 
 // Keys that the code below reads.
 const std::set<std::string>& UnderstoodKeys() {
@@ -74,11 +78,11 @@ json ValueOf(const json& config, const std::string& key) {
   return it == config.end() ? json() : *it;
 }
 
-absl::StatusOr<int64_t> PositiveInt(const json& config, const std::string& key) {
-  constexpr int64_t kLimit = int64_t{1} << 31;
+absl::StatusOr<int64_t> PositiveInt(const json& config, const std::string& key,
+                                    int64_t limit = int64_t{1} << 31) {
   const json value = ValueOf(config, key);
-  if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kLimit) {
-    return Unsupported(key, value, absl::StrCat("an integer from 1 to ", kLimit));
+  if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > limit) {
+    return Unsupported(key, value, absl::StrCat("an integer from 1 to ", limit));
   }
   return value.get<int64_t>();
 }
@@ -153,116 +157,56 @@ absl::StatusOr<std::vector<int64_t>> EosTokenIds(const json& config, int64_t voc
 }
 
 absl::Status ReadEosTokenIds(const std::filesystem::path& folder, const json& config,
-                             ModelSpec& spec) {
+                             DenseShape& shape) {
   const std::filesystem::path path = folder / "generation_config.json";
   if (std::filesystem::exists(path)) {
     ASSIGN_OR_RETURN(const json generation, ReadJsonObject(path));
-    ASSIGN_OR_RETURN(spec.eos_token_ids, EosTokenIds(generation, spec.vocab_size));
+    ASSIGN_OR_RETURN(shape.eos_token_ids, EosTokenIds(generation, shape.vocab_size));
   }
-  if (spec.eos_token_ids.empty()) {
-    ASSIGN_OR_RETURN(spec.eos_token_ids, EosTokenIds(config, spec.vocab_size));
+  if (shape.eos_token_ids.empty()) {
+    ASSIGN_OR_RETURN(shape.eos_token_ids, EosTokenIds(config, shape.vocab_size));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckHeads(const ModelSpec& spec) {
-  if (spec.num_heads % spec.num_kv_heads != 0) {
+absl::Status CheckHeads(const DenseShape& shape) {
+  if (shape.num_heads % shape.num_kv_heads != 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("config.json: num_attention_heads is %d, not a multiple of "
                         "num_key_value_heads %d",
-                        spec.num_heads, spec.num_kv_heads));
+                        shape.num_heads, shape.num_kv_heads));
   }
-  if (spec.head_dim % 2 != 0) {
+  if (shape.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: head_dim is %d, rope needs an even number", spec.head_dim));
+        absl::StrFormat("config.json: head_dim is %d, rope needs an even number", shape.head_dim));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ReadQwen3Config(const std::filesystem::path& folder) {
+absl::StatusOr<DecoderSpec> ReadQwen3Config(const std::filesystem::path& folder) {
   ASSIGN_OR_RETURN(const json config, ReadJsonObject(folder / "config.json"));
   RETURN_IF_ERROR(CheckKeys(config));
   RETURN_IF_ERROR(CheckPlainAttention(config));
-  ModelSpec spec{.family = "qwen3"};
-  ASSIGN_OR_RETURN(spec.num_layers, PositiveInt(config, "num_hidden_layers"));
-  ASSIGN_OR_RETURN(spec.hidden_size, PositiveInt(config, "hidden_size"));
-  ASSIGN_OR_RETURN(spec.intermediate_size, PositiveInt(config, "intermediate_size"));
-  ASSIGN_OR_RETURN(spec.num_heads, PositiveInt(config, "num_attention_heads"));
-  ASSIGN_OR_RETURN(spec.num_kv_heads, PositiveInt(config, "num_key_value_heads"));
-  ASSIGN_OR_RETURN(spec.head_dim, PositiveInt(config, "head_dim"));
-  ASSIGN_OR_RETURN(spec.vocab_size, PositiveInt(config, "vocab_size"));
-  ASSIGN_OR_RETURN(spec.max_position_embeddings, PositiveInt(config, "max_position_embeddings"));
-  ASSIGN_OR_RETURN(spec.rms_norm_eps,
+  DenseShape shape{.family = "qwen3"};
+  ASSIGN_OR_RETURN(shape.num_layers, PositiveInt(config, "num_hidden_layers", kMostLayers));
+  ASSIGN_OR_RETURN(shape.hidden_size, PositiveInt(config, "hidden_size"));
+  ASSIGN_OR_RETURN(shape.intermediate_size, PositiveInt(config, "intermediate_size"));
+  ASSIGN_OR_RETURN(shape.num_heads, PositiveInt(config, "num_attention_heads"));
+  ASSIGN_OR_RETURN(shape.num_kv_heads, PositiveInt(config, "num_key_value_heads"));
+  ASSIGN_OR_RETURN(shape.head_dim, PositiveInt(config, "head_dim"));
+  ASSIGN_OR_RETURN(shape.vocab_size, PositiveInt(config, "vocab_size"));
+  ASSIGN_OR_RETURN(shape.max_position_embeddings, PositiveInt(config, "max_position_embeddings"));
+  ASSIGN_OR_RETURN(shape.rms_norm_eps,
                    PositiveDouble(ValueOf(config, "rms_norm_eps"), "rms_norm_eps"));
-  ASSIGN_OR_RETURN(spec.rope_theta, RopeTheta(config));
-  ASSIGN_OR_RETURN(spec.tie_word_embeddings, Flag(config, "tie_word_embeddings"));
-  ASSIGN_OR_RETURN(spec.attention_bias, Flag(config, "attention_bias"));
-  RETURN_IF_ERROR(CheckHeads(spec));
-  RETURN_IF_ERROR(ReadEosTokenIds(folder, config, spec));
-  return spec;
-}
-
-namespace {
-
-// Number of tokens that share a block of random bits (sampling_kernel.h). A rank's part is a
-// multiple, so no block belongs to two ranks.
-constexpr int64_t kVocabularyMultiple = 4;
-
-absl::Status CheckDivides(const char* field, int64_t value, int64_t tp) {
-  if (value % tp == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %d, not a multiple of tp %d", field, value, tp));
-}
-
-absl::Status CheckKvHeads(int64_t num_kv_heads, int64_t tp) {
-  if (num_kv_heads % tp == 0 || tp % num_kv_heads == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "num_key_value_heads is %d, neither a multiple nor a divisor of tp %d", num_kv_heads, tp));
-}
-
-// Returns part `index` of `count` equal parts.
-Shard EqualPart(int64_t whole, int64_t index, int64_t count) {
-  const int64_t size = whole / count;
-  return {.begin = index * size, .size = size};
-}
-
-// Returns a rank's part of the vocabulary. A rank needs a token, because an empty row has no
-// maximum.
-absl::StatusOr<Shard> VocabularyPart(int64_t vocab_size, const TpPlace& place) {
-  if (place.size == 1) return Shard{.size = vocab_size};
-  const int64_t unit = place.size * kVocabularyMultiple;
-  const int64_t padded_size = (vocab_size + unit - 1) / unit * kVocabularyMultiple;
-  const int64_t last_begin = (place.size - 1) * padded_size;
-  if (last_begin >= vocab_size) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("vocab_size is %d, with tp %d rank %d has the tokens from %d on: none",
-                        vocab_size, place.size, place.size - 1, last_begin));
-  }
-  const int64_t begin = place.index * padded_size;
-  const int64_t size = std::min(padded_size, vocab_size - begin);
-  return Shard{.begin = begin, .size = size, .padding = padded_size - size};
-}
-
-}  // namespace
-
-absl::StatusOr<ModelPart> ShardQwen3(const ModelSpec& spec, const TpPlace& place) {
-  RETURN_IF_ERROR(CheckDivides("num_attention_heads", spec.num_heads, place.size));
-  RETURN_IF_ERROR(CheckKvHeads(spec.num_kv_heads, place.size));
-  RETURN_IF_ERROR(CheckDivides("intermediate_size", spec.intermediate_size, place.size));
-  ModelPart part{.whole = spec, .local = spec, .place = place};
-  part.num_kv_replicas = std::max<int64_t>(1, place.size / spec.num_kv_heads);
-  part.queries = EqualPart(spec.num_heads * spec.head_dim, place.index, place.size);
-  part.keys = EqualPart(spec.num_kv_heads * spec.head_dim, place.index / part.num_kv_replicas,
-                        place.size / part.num_kv_replicas);
-  part.intermediate = EqualPart(spec.intermediate_size, place.index, place.size);
-  ASSIGN_OR_RETURN(part.vocabulary, VocabularyPart(spec.vocab_size, place));
-  part.local.num_heads = part.queries.size / spec.head_dim;
-  part.local.num_kv_heads = part.keys.size / spec.head_dim;
-  part.local.intermediate_size = part.intermediate.size;
-  part.local.vocab_size = part.vocabulary.padded_size();
-  return part;
+  ASSIGN_OR_RETURN(shape.rope_theta, RopeTheta(config));
+  ASSIGN_OR_RETURN(shape.tie_word_embeddings, Flag(config, "tie_word_embeddings"));
+  ASSIGN_OR_RETURN(shape.has_qkv_bias, Flag(config, "attention_bias"));
+  shape.has_o_bias = shape.has_qkv_bias;
+  RETURN_IF_ERROR(CheckHeads(shape));
+  RETURN_IF_ERROR(ReadEosTokenIds(folder, config, shape));
+  return DenseDecoder(shape);
 }
 
 }  // namespace lathe::worker

@@ -1,5 +1,6 @@
 #include "services/worker/models/qwen3/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -35,20 +36,22 @@ struct Qkv {
   at::Tensor v;
 };
 
-Qkv SplitQkv(const at::Tensor& qkv_tw, const ModelSpec& spec) {
-  const int64_t q_size = spec.num_heads * spec.head_dim;
-  const int64_t kv_size = spec.num_kv_heads * spec.head_dim;
+Qkv SplitQkv(const at::Tensor& qkv_tw, const AttentionShape& shape) {
+  const int64_t q_size = shape.num_heads * shape.head_dim;
+  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
   return {qkv_tw.narrow(1, 0, q_size), qkv_tw.narrow(1, q_size, kv_size),
           qkv_tw.narrow(1, q_size + kv_size, kv_size)};
 }
 
 // Returns fp32 for matrices that are not bf16. For bf16 matrices: on a CPU the arithmetic of
 // products with the weights; on a GPU bf16 if there are kernels for this shape.
-MatmulArithmetic AttentionArithmetic(const ModelSpec& spec, const Qwen3Weights& weights) {
+MatmulArithmetic AttentionArithmetic(const AttentionShape& attention,
+                                     const DecoderWeights& weights) {
   if (weights.embedding[0].dtype() != at::kBFloat16) return MatmulArithmetic::kFp32;
   if (weights.embedding[0].device().is_cpu()) return weights.arithmetic;
-  const PagedShape shape = {
-      .num_heads = spec.num_heads, .num_kv_heads = spec.num_kv_heads, .head_dim = spec.head_dim};
+  const PagedShape shape = {.num_heads = attention.num_heads,
+                            .num_kv_heads = attention.num_kv_heads,
+                            .head_dim = attention.head_dim};
   return HasPagedAttention(shape) ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32;
 }
 
@@ -58,87 +61,85 @@ at::Tensor SplitHeads(const at::Tensor& x_tw, int64_t head_dim) {
 
 }  // namespace
 
-Qwen3Model::Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp)
+Qwen3Model::Qwen3Model(ModelPart part, DecoderWeights weights, RankGroup tp)
     : part_(std::move(part)),
       tp_(tp),
       weights_(std::move(weights)),
-      attention_arithmetic_(AttentionArithmetic(part_.local, weights_)),
-      rope_(part_.local.head_dim, part_.local.max_position_embeddings, part_.local.rope_theta,
-            weights_.embedding[0].device()) {}
+      attention_arithmetic_(AttentionArithmetic(part_.local.layers.at(0).attention, weights_)),
+      rope_(part_.local.layers[0].attention.head_dim, part_.local.max_position_embeddings,
+            part_.local.ropes[0].theta, weights_.embedding[0].device()) {}
 
 int64_t Qwen3Model::WeightBytes() const {
-  auto sum = static_cast<int64_t>(weights_.final_norm.nbytes());
-  for (const Qwen3LayerWeights& w : weights_.layers) {
-    for (const at::Tensor* vector :
-         {&w.input_norm, &w.qkv_bias, &w.q_norm, &w.k_norm, &w.o_bias, &w.post_norm}) {
-      if (vector->defined()) sum += static_cast<int64_t>(vector->nbytes());
-    }
+  int64_t sum = 0;
+  for (const auto* vectors : {&weights_.biases, &weights_.vectors}) {
+    for (const at::Tensor& x : *vectors) sum += x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
   }
-  if (weights_.shared.has_value()) return sum + weights_.shared->blocks->NumBytes();
+  if (weights_.shared.has_value()) return sum + weights_.shared->units->NumBytes();
   const BaseWeight& embedding = weights_.embedding[0];
   const BaseWeight& lm_head = weights_.lm_head[0];
   sum += embedding.NumBytes() + (lm_head.SharesMemoryWith(embedding) ? 0 : lm_head.NumBytes());
-  for (const Qwen3LayerWeights& w : weights_.layers) {
-    for (const BaseWeight* matrix : {&w.qkv, &w.o, &w.gate_up, &w.down}) sum += matrix->NumBytes();
-  }
+  for (const BaseWeight& matrix : weights_.stacks) sum += matrix.NumBytes();
   return sum;
 }
 
-std::vector<int64_t> Qwen3Model::BlocksOf(const ModelStep& step) const {
-  const Qwen3Blocks& shared = *weights_.shared;
-  const auto pieces = [](int64_t first, size_t size) {
-    std::vector<int64_t> blocks(size);
-    std::iota(blocks.begin(), blocks.end(), first);
-    return blocks;
+int64_t Qwen3Model::UnitOf(int64_t stack) const { return part_.whole.linears->stacks[stack].unit; }
+
+std::vector<int64_t> Qwen3Model::UnitsOf(const ModelStep& step) const {
+  const FsdpShares& shared = *weights_.shared;
+  const auto range = [](int64_t first, int64_t last) {
+    std::vector<int64_t> units(last - first + 1);
+    std::iota(units.begin(), units.end(), first);
+    return units;
   };
-  const auto of = [&](LayerBlock block) { return Qwen3Blocks::Of(step.layer, block); };
-  const int64_t attention = of(LayerBlock::kAttention);
-  const int64_t gate_up = of(LayerBlock::kGateUp);
-  const int64_t down = of(LayerBlock::kDown);
+  const auto pieces = [&](int64_t first, const std::vector<BaseWeight>& list) {
+    return range(first, first + static_cast<int64_t>(list.size()) - 1);
+  };
+  const LayerSpec& layer = part_.local.layers[step.layer];
+  std::vector<int64_t> units = range(UnitOf(layer.qkv), UnitOf(layer.down));
   switch (step.kind) {
     case ModelStep::Kind::kEmbed:
-      return pieces(shared.first_of_embedding, weights_.embedding.size());
+      return pieces(shared.first_of_embedding, weights_.embedding);
     case ModelStep::Kind::kForward:
-      return {attention, gate_up, down};
+      return units;
     case ModelStep::Kind::kRecompute:
-      return {attention, gate_up};
+      return range(UnitOf(layer.qkv), UnitOf(layer.gate_up));
     case ModelStep::Kind::kBackward:
-      return {down, gate_up, attention};
+      std::reverse(units.begin(), units.end());
+      return units;
     case ModelStep::Kind::kHead:
-      return pieces(shared.first_of_lm_head, weights_.lm_head.size());
+      return pieces(shared.first_of_lm_head, weights_.lm_head);
   }
   return {};
 }
 
 void Qwen3Model::BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const {
   if (!weights_.shared.has_value()) return;
-  weights_.shared->blocks->BeginPlan(
-      BlocksOf(step), next.has_value() ? std::optional(BlocksOf(*next).front()) : std::nullopt);
+  weights_.shared->units->BeginPlan(
+      UnitsOf(step), next.has_value() ? std::optional(UnitsOf(*next).front()) : std::nullopt);
 }
 
 void Qwen3Model::EndStep() const {
-  if (weights_.shared.has_value()) weights_.shared->blocks->EndPlan();
+  if (weights_.shared.has_value()) weights_.shared->units->EndPlan();
 }
 
 void Qwen3Model::Idle() const {
-  if (weights_.shared.has_value()) weights_.shared->blocks->End();
+  if (weights_.shared.has_value()) weights_.shared->units->End();
 }
 
-void Qwen3Model::Unshard(int64_t layer, LayerBlock block, std::optional<LayerBlock> next) const {
+void Qwen3Model::Unshard(int64_t stack, std::optional<int64_t> next) const {
   if (!weights_.shared.has_value()) return;
-  weights_.shared->blocks->Unshard(
-      Qwen3Blocks::Of(layer, block),
-      next.has_value() ? std::optional(Qwen3Blocks::Of(layer, *next)) : std::nullopt);
+  weights_.shared->units->Unshard(UnitOf(stack),
+                                  next.has_value() ? std::optional(UnitOf(*next)) : std::nullopt);
 }
 
 template <typename Use>
-void Qwen3Model::ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block,
+void Qwen3Model::ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_unit,
                            const Use& use) const {
   int64_t row = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const int64_t block = first_block + static_cast<int64_t>(i);
+    const int64_t unit = first_unit + static_cast<int64_t>(i);
     const bool is_last = i + 1 == pieces.size();
-    weights_.shared->blocks->Unshard(block, is_last ? std::nullopt : std::optional(block + 1));
+    weights_.shared->units->Unshard(unit, is_last ? std::nullopt : std::optional(unit + 1));
     use(pieces[i], row);
     row += pieces[i].n();
   }
@@ -195,40 +196,39 @@ std::unique_ptr<LayerSaved> Qwen3Model::LayerRecompute(int64_t layer, const at::
 
 at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
                              AttentionContext& attention, Saved* saved, bool wants_output) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const LayerSpec& l = part_.local.layers[layer];
   const double eps = part_.local.rms_norm_eps;
 
-  Unshard(layer, LayerBlock::kAttention, LayerBlock::kGateUp);
-  const at::Tensor normed_th = RmsNorm(x, w.input_norm, eps);
-  const at::Tensor qkv_tw = BaseLinear(normed_th, w.qkv, w.qkv_bias, weights_.arithmetic);
-  const Qkv qkv = SplitQkv(qkv_tw, part_.local);
+  Unshard(l.qkv, l.gate_up);
+  const at::Tensor normed_th = RmsNorm(x, weights_.vectors[l.attention_norm], eps);
+  const at::Tensor qkv_tw =
+      BaseLinear(normed_th, weights_.stacks[l.qkv], weights_.biases[l.qkv], weights_.arithmetic);
+  const Qkv qkv = SplitQkv(qkv_tw, l.attention);
   AddLora(normed_th, rows.segments,
-          {{{layer, LoraTarget::kQ}, qkv.q},
-           {{layer, LoraTarget::kK}, qkv.k},
-           {{layer, LoraTarget::kV}, qkv.v}});
-  const at::Tensor attn_tw =
-      attention
-          .NormRopeAttend(
-              layer,
-              {SplitHeads(qkv.q, part_.local.head_dim), SplitHeads(qkv.k, part_.local.head_dim)},
-              SplitHeads(qkv.v, part_.local.head_dim),
-              {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps}, rope_, rows.positions)
-          .flatten(1);
+          {{RowOf(l.qkv), qkv.q}, {RowOf(l.qkv) + 1, qkv.k}, {RowOf(l.qkv) + 2, qkv.v}});
+  const at::Tensor attn_tw = attention
+                                 .NormRopeAttend(layer,
+                                                 {SplitHeads(qkv.q, l.attention.head_dim),
+                                                  SplitHeads(qkv.k, l.attention.head_dim)},
+                                                 SplitHeads(qkv.v, l.attention.head_dim),
+                                                 {.q_weight = weights_.vectors[l.q_norm],
+                                                  .k_weight = weights_.vectors[l.k_norm],
+                                                  .eps = eps},
+                                                 rope_, rows.positions)
+                                 .flatten(1);
 
-  const at::Tensor mid_th = ShareOnto(x, attn_tw, w.o, w.o_bias);
-  AddLora(attn_tw, rows.segments, {{{layer, LoraTarget::kO}, mid_th}});
+  const at::Tensor mid_th = ShareOnto(x, attn_tw, weights_.stacks[l.o], weights_.biases[l.o]);
+  AddLora(attn_tw, rows.segments, {{RowOf(l.o), mid_th}});
   tp_.Sum("output of attention", mid_th);
 
-  Unshard(layer, LayerBlock::kGateUp,
-          wants_output ? std::optional(LayerBlock::kDown) : std::nullopt);
-  const at::Tensor mid_normed_th = RmsNorm(mid_th, w.post_norm, eps);
+  Unshard(l.gate_up, wants_output ? std::optional(l.down) : std::nullopt);
+  const at::Tensor mid_normed_th = RmsNorm(mid_th, weights_.vectors[l.mlp_norm], eps);
   const at::Tensor gate_up_tw =
-      BaseLinear(mid_normed_th, w.gate_up, /*bias=*/{}, weights_.arithmetic);
-  const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, part_.local.intermediate_size);
-  const at::Tensor up_tw =
-      gate_up_tw.narrow(1, part_.local.intermediate_size, part_.local.intermediate_size);
+      BaseLinear(mid_normed_th, weights_.stacks[l.gate_up], /*bias=*/{}, weights_.arithmetic);
+  const at::Tensor gate_tw = gate_up_tw.narrow(1, 0, l.intermediate_size);
+  const at::Tensor up_tw = gate_up_tw.narrow(1, l.intermediate_size, l.intermediate_size);
   AddLora(mid_normed_th, rows.segments,
-          {{{layer, LoraTarget::kGate}, gate_tw}, {{layer, LoraTarget::kUp}, up_tw}});
+          {{RowOf(l.gate_up), gate_tw}, {RowOf(l.gate_up) + 1, up_tw}});
   if (saved != nullptr) {
     saved->x_th = x;
     saved->qkv_tw = qkv_tw;
@@ -238,10 +238,10 @@ at::Tensor Qwen3Model::Layer(int64_t layer, const at::Tensor& x, const PackedRow
   }
   if (!wants_output) return {};
 
-  Unshard(layer, LayerBlock::kDown);
+  Unshard(l.down);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  const at::Tensor out_th = ShareOnto(mid_th, act_tw, w.down, /*bias=*/{});
-  AddLora(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, out_th}});
+  const at::Tensor out_th = ShareOnto(mid_th, act_tw, weights_.stacks[l.down], /*bias=*/{});
+  AddLora(act_tw, rows.segments, {{RowOf(l.down), out_th}});
   tp_.Sum("output of the MLP", out_th);
   return out_th;
 }
@@ -256,15 +256,15 @@ at::Tensor Qwen3Model::LayerBackward(int64_t layer, const at::Tensor& dy, const 
 
 at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
                                    Saved& saved, std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
-  const int64_t size = part_.local.intermediate_size;
+  const LayerSpec& l = part_.local.layers[layer];
+  const int64_t size = l.intermediate_size;
   const at::Tensor gate_tw = saved.gate_up_tw.narrow(1, 0, size);
   const at::Tensor up_tw = saved.gate_up_tw.narrow(1, size, size);
 
-  Unshard(layer, LayerBlock::kDown, LayerBlock::kGateUp);
+  Unshard(l.down, l.gate_up);
   const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
-  const at::Tensor dact_tw = BaseLinearBackward(dy, w.down, weights_.arithmetic);
-  AddLoraBackward(act_tw, rows.segments, {{{layer, LoraTarget::kDown}, dy}}, gradients, dact_tw);
+  const at::Tensor dact_tw = BaseLinearBackward(dy, weights_.stacks[l.down], weights_.arithmetic);
+  AddLoraBackward(act_tw, rows.segments, {{RowOf(l.down), dy}}, gradients, dact_tw);
 
   // Writes the gradients over their activations.
   SiluMulBackward(gate_tw, up_tw, dact_tw);
@@ -272,58 +272,61 @@ at::Tensor Qwen3Model::MlpBackward(int64_t layer, const at::Tensor& dy, const Pa
   const at::Tensor& dgate_tw = gate_tw;
   const at::Tensor& dup_tw = up_tw;
 
-  Unshard(layer, LayerBlock::kGateUp, LayerBlock::kAttention);
-  const at::Tensor normed_th = RmsNorm(saved.mid_th, w.post_norm, part_.local.rms_norm_eps);
-  const at::Tensor dnormed_th = BaseLinearBackward(dgate_up_tw, w.gate_up, weights_.arithmetic);
+  Unshard(l.gate_up, l.qkv);
+  const at::Tensor normed_th =
+      RmsNorm(saved.mid_th, weights_.vectors[l.mlp_norm], part_.local.rms_norm_eps);
+  const at::Tensor dnormed_th =
+      BaseLinearBackward(dgate_up_tw, weights_.stacks[l.gate_up], weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
-                  {{{layer, LoraTarget::kGate}, dgate_tw}, {{layer, LoraTarget::kUp}, dup_tw}},
-                  gradients, dnormed_th);
+                  {{RowOf(l.gate_up), dgate_tw}, {RowOf(l.gate_up) + 1, dup_tw}}, gradients,
+                  dnormed_th);
   tp_.Sum("gradient of the MLP's input", dnormed_th);
-  return RmsNormBackwardOnto(dy, saved.mid_th, w.post_norm, part_.local.rms_norm_eps, dnormed_th);
+  return RmsNormBackwardOnto(dy, saved.mid_th, weights_.vectors[l.mlp_norm],
+                             part_.local.rms_norm_eps, dnormed_th);
 }
 
 at::Tensor Qwen3Model::AttentionBackward(int64_t layer, const at::Tensor& dy,
                                          const PackedRows& rows, Saved& saved,
                                          std::vector<AdapterGradients*>& gradients) const {
-  const Qwen3LayerWeights& w = weights_.layers[layer];
+  const LayerSpec& l = part_.local.layers[layer];
   const double eps = part_.local.rms_norm_eps;
-  const Qkv qkv = SplitQkv(saved.qkv_tw, part_.local);
-  const QkHeads raw = {SplitHeads(qkv.q, part_.local.head_dim),
-                       SplitHeads(qkv.k, part_.local.head_dim)};
-  const QkNormWeights norms = {.q_weight = w.q_norm, .k_weight = w.k_norm, .eps = eps};
+  const Qkv qkv = SplitQkv(saved.qkv_tw, l.attention);
+  const QkHeads raw = {SplitHeads(qkv.q, l.attention.head_dim),
+                       SplitHeads(qkv.k, l.attention.head_dim)};
+  const QkNormWeights norms = {
+      .q_weight = weights_.vectors[l.q_norm], .k_weight = weights_.vectors[l.k_norm], .eps = eps};
 
-  Unshard(layer, LayerBlock::kAttention);
-  const at::Tensor dattn_tw = BaseLinearBackward(dy, w.o, weights_.arithmetic);
-  AddLoraBackward(saved.attn_tw, rows.segments, {{{layer, LoraTarget::kO}, dy}}, gradients,
-                  dattn_tw);
+  Unshard(l.qkv);
+  const at::Tensor dattn_tw = BaseLinearBackward(dy, weights_.stacks[l.o], weights_.arithmetic);
+  AddLoraBackward(saved.attn_tw, rows.segments, {{RowOf(l.o), dy}}, gradients, dattn_tw);
   const QkHeads normed = NormRope(raw, norms, rope_, rows.positions);
   const AttentionGradients d = CausalAttentionBackward(
-      normed.q, normed.k, SplitHeads(qkv.v, part_.local.head_dim), rows.cu_seqlens,
-      {.out = SplitHeads(saved.attn_tw, part_.local.head_dim), .log_sums = saved.log_sums_tn},
-      SplitHeads(dattn_tw, part_.local.head_dim), attention_arithmetic_);
+      normed.q, normed.k, SplitHeads(qkv.v, l.attention.head_dim), rows.cu_seqlens,
+      {.out = SplitHeads(saved.attn_tw, l.attention.head_dim), .log_sums = saved.log_sums_tn},
+      SplitHeads(dattn_tw, l.attention.head_dim), attention_arithmetic_);
 
   NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
   CopyRows(d.dv.flatten(1), qkv.v);
   const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
   const Qkv& dqkv = qkv;
 
-  const at::Tensor normed_th = RmsNorm(saved.x_th, w.input_norm, eps);
-  const at::Tensor dnormed_th = BaseLinearBackward(dqkv_tw, w.qkv, weights_.arithmetic);
+  const at::Tensor normed_th = RmsNorm(saved.x_th, weights_.vectors[l.attention_norm], eps);
+  const at::Tensor dnormed_th =
+      BaseLinearBackward(dqkv_tw, weights_.stacks[l.qkv], weights_.arithmetic);
   AddLoraBackward(normed_th, rows.segments,
-                  {{{layer, LoraTarget::kQ}, dqkv.q},
-                   {{layer, LoraTarget::kK}, dqkv.k},
-                   {{layer, LoraTarget::kV}, dqkv.v}},
+                  {{RowOf(l.qkv), dqkv.q}, {RowOf(l.qkv) + 1, dqkv.k}, {RowOf(l.qkv) + 2, dqkv.v}},
                   gradients, dnormed_th);
   tp_.Sum("gradient of attention's input", dnormed_th);
-  return RmsNormBackwardOnto(dy, saved.x_th, w.input_norm, eps, dnormed_th);
+  return RmsNormBackwardOnto(dy, saved.x_th, weights_.vectors[l.attention_norm], eps, dnormed_th);
 }
 
 at::Tensor Qwen3Model::FinalNorm(const at::Tensor& x) const {
-  return RmsNorm(x, weights_.final_norm, part_.local.rms_norm_eps);
+  return RmsNorm(x, weights_.vectors[part_.whole.vectors->final_norm], part_.local.rms_norm_eps);
 }
 
 at::Tensor Qwen3Model::FinalNormBackward(const at::Tensor& x, const at::Tensor& dy) const {
-  return RmsNormBackward(x, weights_.final_norm, part_.local.rms_norm_eps, dy);
+  return RmsNormBackward(x, weights_.vectors[part_.whole.vectors->final_norm],
+                         part_.local.rms_norm_eps, dy);
 }
 
 at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& segments) const {
@@ -337,7 +340,7 @@ at::Tensor Qwen3Model::Logits(const at::Tensor& h, const std::vector<Segment>& s
   } else {
     logits = BaseLinear(h, weights_.lm_head[0], /*bias=*/{}, weights_.arithmetic);
   }
-  AddLora(h, segments, {{{LoraSlot::kUnembed}, logits}});
+  AddLora(h, segments, {{part_.whole.linears->lm_head, logits}});
   // Padding columns are not tokens: sampling never selects them, and their gradient is zero.
   const Shard& own = part_.vocabulary;
   if (own.padding > 0) logits.narrow(1, own.size, own.padding).fill_(-INFINITY);
@@ -358,7 +361,7 @@ at::Tensor Qwen3Model::LogitsBackward(const at::Tensor& h, const at::Tensor& dlo
   } else {
     dh = BaseLinearBackward(dlogits, weights_.lm_head[0], weights_.arithmetic);
   }
-  AddLoraBackward(h, segments, {{{LoraSlot::kUnembed}, dlogits}}, gradients, dh);
+  AddLoraBackward(h, segments, {{part_.whole.linears->lm_head, dlogits}}, gradients, dh);
   return dh;
 }
 

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "services/worker/layers/rope.h"
+#include "services/worker/models/decoder_weights.h"
 #include "services/worker/models/model.h"
-#include "services/worker/models/qwen3/hf_weights.h"
 
 namespace lathe::worker {
 
 // Activations are fp32. The weights' dtype and arithmetic determine products with the weights.
 class Qwen3Model : public Model {
  public:
-  Qwen3Model(ModelPart part, Qwen3Weights weights, RankGroup tp = {});
+  Qwen3Model(ModelPart part, DecoderWeights weights, RankGroup tp = {});
 
   const ModelPart& part() const override { return part_; }
   const RankGroup& tp() const override { return tp_; }
@@ -46,13 +46,16 @@ class Qwen3Model : public Model {
   struct Saved;
 
   // Returns the FSDP units that a step unshards, in order. Only with sharded weights.
-  std::vector<int64_t> BlocksOf(const ModelStep& step) const;
-  // Unshards this unit and prefetches `next`. Does nothing if the rank has whole weights.
-  void Unshard(int64_t layer, LayerBlock block,
-               std::optional<LayerBlock> next = std::nullopt) const;
+  std::vector<int64_t> UnitsOf(const ModelStep& step) const;
+  int64_t UnitOf(int64_t stack) const;
+  // Row of a stack's first linear in the table.
+  int64_t RowOf(int64_t stack) const { return part_.whole.linears->stacks[stack].first; }
+  // Unshards the unit of `stack` and prefetches that of `next`. Does nothing if the rank has whole
+  // weights.
+  void Unshard(int64_t stack, std::optional<int64_t> next = std::nullopt) const;
   // Calls `use(piece, first row)` for each piece while it is unsharded. Only with sharded weights.
   template <typename Use>
-  void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_block, const Use& use) const;
+  void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_unit, const Use& use) const;
 
   // Computes one layer. Without `wants_output` it stops when `saved` is complete and returns an
   // undefined tensor.
@@ -69,7 +72,7 @@ class Qwen3Model : public Model {
 
   ModelPart part_;
   RankGroup tp_;
-  Qwen3Weights weights_;
+  DecoderWeights weights_;
   MatmulArithmetic attention_arithmetic_;
   RopeTable rope_;
 };

@@ -125,8 +125,9 @@ TEST_CASE("Cached attention: samples of one prompt read it together with the bit
   // Prompt length and expected number of groups. A group has at most four members, and `other` is a
   // group by itself.
   const auto [prompt, num_groups] = GENERATE(table<int64_t, size_t>({{63, 8}, {64, 4}, {200, 3}}));
-  ModelSpec spec = SmallSpec();
-  spec.head_dim = head_dim;
+  DenseShape shape = SmallShape();
+  shape.head_dim = head_dim;
+  const DecoderSpec spec = DenseDecoder(shape);
   KvCache cache(spec, kCacheBytes, arithmetic);
   KvSequence other;
   AttendRange(cache, other, RandomQkv(70, head_dim, group), 0, 70);
@@ -165,8 +166,9 @@ TEST_CASE("Cached attention: norm, rope and writing in one step have the bits of
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24, 128);
   const int64_t num_rows = GENERATE(1, 20, 1000);  // 1000 rows are cut into chunks
-  ModelSpec spec = SmallSpec();
-  spec.head_dim = head_dim;
+  DenseShape shape = SmallShape();
+  shape.head_dim = head_dim;
+  const DecoderSpec spec = DenseDecoder(shape);
   const RopeTable rope(head_dim, 2048, 1e4, at::kCPU);
   const at::Tensor q_weight = at::rand({head_dim}) + 0.5;
   const at::Tensor k_weight = at::rand({head_dim}) + 0.5;

@@ -29,9 +29,10 @@ class CudaDecodeGraphs : public DecodeGraphs {
       : model_(model),
         cache_(cache),
         most_rows_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most_rows)))),
-        shape_({.num_heads = model.part().local.num_heads,
-                .num_kv_heads = model.part().local.num_kv_heads,
-                .head_dim = model.part().local.head_dim,
+        // The loader refuses models whose layers have other heads.
+        shape_({.num_heads = model.part().local.layers[0].attention.num_heads,
+                .num_kv_heads = model.part().local.layers[0].attention.num_kv_heads,
+                .head_dim = model.part().local.layers[0].attention.head_dim,
                 .page_tokens = KvCache::kBlockTokens}),
         lora_(model.part().local, most_rows_, model.device()),
         tokens_and_positions_(OnDevice({2 * most_rows_}, at::kLong)),
@@ -130,7 +131,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
         .tokens = recording.tokens, .positions = recording.positions, .segments = segments};
     PagedDeviceAttention attention(cache_, recording.pass);
     at::Tensor x = model_.Embed(rows);
-    for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
+    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.LayerForward(layer, x, rows, attention);
     }
     logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));

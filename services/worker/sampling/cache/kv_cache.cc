@@ -10,17 +10,21 @@ int64_t KvCache::ElementBytes(MatmulArithmetic attention) {
   return attention == MatmulArithmetic::kBf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-int64_t KvCache::BytesPerToken(const ModelSpec& model, MatmulArithmetic attention) {
-  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * ElementBytes(attention);
+int64_t KvCache::BytesPerToken(const DecoderSpec& model, MatmulArithmetic attention) {
+  int64_t numbers = 0;
+  for (const LayerSpec& layer : model.layers) {
+    numbers += 2 * layer.attention.num_kv_heads * layer.attention.head_dim;
+  }
+  return numbers * ElementBytes(attention);
 }
 
-int64_t KvCache::CapacityTokens(const ModelSpec& model, int64_t capacity_bytes,
+int64_t KvCache::CapacityTokens(const DecoderSpec& model, int64_t capacity_bytes,
                                 MatmulArithmetic attention) {
   return capacity_bytes / (kBlockTokens * BytesPerToken(model, attention)) * kBlockTokens;
 }
 
-KvCache::KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention)
-    : num_layers_(model.num_layers),
+KvCache::KvCache(const DecoderSpec& model, int64_t capacity_bytes, MatmulArithmetic attention)
+    : num_layers_(model.num_layers()),
       attention_(attention),
       references_(CapacityTokens(model, capacity_bytes, attention) / kBlockTokens, 0),
       is_dropped_(num_blocks()),

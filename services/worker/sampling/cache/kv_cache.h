@@ -28,15 +28,15 @@ class KvCache {
   // Bytes per number: 2 if attention multiplies in bf16, else 4.
   static int64_t ElementBytes(MatmulArithmetic attention);
   // Bytes per token: keys and values over all layers.
-  static int64_t BytesPerToken(const ModelSpec& model, MatmulArithmetic attention);
+  static int64_t BytesPerToken(const DecoderSpec& model, MatmulArithmetic attention);
 
   // Number of tokens that fit in `capacity_bytes`, a multiple of kBlockTokens.
-  static int64_t CapacityTokens(const ModelSpec& model, int64_t capacity_bytes,
+  static int64_t CapacityTokens(const DecoderSpec& model, int64_t capacity_bytes,
                                 MatmulArithmetic attention);
 
   // Uses at most `capacity_bytes`. Allocates when the first token is written. On a CPU the memory
   // becomes resident only as blocks are used. `attention` is the model's attention_arithmetic.
-  KvCache(const ModelSpec& model, int64_t capacity_bytes, MatmulArithmetic attention);
+  KvCache(const DecoderSpec& model, int64_t capacity_bytes, MatmulArithmetic attention);
 
   int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
   // Number of blocks that no sequence uses, idle ones included.

@@ -1,4 +1,4 @@
-#include "services/worker/models/qwen3/hf_weights.h"
+#include "services/worker/models/decoder_weights.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -67,7 +67,7 @@ Tensors RandomTensors(int64_t vocab_size, bool is_tied, at::ScalarType dtype) {
 // One rank's result of reading.
 struct Rank {
   ModelPart part;
-  Qwen3Weights weights;
+  DecoderWeights weights;
   HfTensors tensors;
 };
 
@@ -76,11 +76,11 @@ std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) 
   REQUIRE(spec.ok());
   std::vector<Rank> ranks;
   for (int64_t index = 0; index < tp; ++index) {
-    auto part = ShardQwen3(*spec, {.index = index, .size = tp});
+    auto part = ShardModel(*spec, {.index = index, .size = tp});
     REQUIRE(part.ok());
     auto tensors = HfTensors::Open(folder, /*progress=*/nullptr);
     REQUIRE(tensors.ok());
-    auto weights = ReadQwen3Weights(*part, *tensors, at::kCPU);
+    auto weights = ReadDecoderWeights(*part, *tensors, at::kCPU);
     REQUIRE(weights.ok());
     ranks.push_back({*std::move(part), *std::move(weights), *std::move(tensors)});
   }
@@ -89,40 +89,26 @@ std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) 
 
 // Returns a rank's tensors under the folder's names, in `dtype`.
 Tensors Named(const Rank& rank, bool is_tied, at::ScalarType dtype) {
-  const Qwen3Weights& weights = rank.weights;
-  const int64_t q = rank.part.queries.size;
-  const int64_t kv = rank.part.keys.size;
-  const int64_t mlp = rank.part.intermediate.size;
+  const DecoderWeights& weights = rank.weights;
+  const LinearTable& linears = *rank.part.whole.linears;
+  const VectorTable& vectors = *rank.part.whole.vectors;
   Tensors named;
-  const auto add_rows = [&](const at::Tensor& stacked, const std::string& suffix,
-                            const std::vector<std::pair<std::string, int64_t>>& parts) {
-    int64_t row = 0;
-    for (const auto& [name, size] : parts) {
-      named[name + suffix] = stacked.narrow(0, std::exchange(row, row + size), size);
-    }
-    CHECK(row == stacked.size(0));
-  };
   named["model.embed_tokens.weight"] = weights.embedding[0].ToTensor();
   if (!is_tied) named["lm_head.weight"] = weights.lm_head[0].ToTensor();
-  named["model.norm.weight"] = weights.final_norm;
-  for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
-    const Qwen3LayerWeights& w = weights.layers[layer];
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const std::string attention = prefix + "self_attn.";
-    for (const auto& [stacked, suffix] : {std::pair(w.qkv.ToTensor(), std::string(".weight")),
-                                          std::pair(w.qkv_bias, std::string(".bias"))}) {
-      add_rows(stacked, suffix,
-               {{attention + "q_proj", q}, {attention + "k_proj", kv}, {attention + "v_proj", kv}});
+  for (size_t row = 0; row < vectors.rows.size(); ++row) {
+    named[vectors.rows[row].source] = weights.vectors[row];
+  }
+  for (size_t i = 0; i < linears.stacks.size(); ++i) {
+    const at::Tensor stacked = weights.stacks[i].ToTensor();
+    int64_t row = 0;
+    for (int64_t j = 0; j < linears.stacks[i].count; ++j) {
+      const LinearSpec& linear = linears.rows[linears.stacks[i].first + j];
+      const int64_t size = OutputsOf(rank.part, linear).features.size;
+      named[linear.source + ".weight"] = stacked.narrow(0, row, size);
+      if (linear.has_bias) named[linear.source + ".bias"] = weights.biases[i].narrow(0, row, size);
+      row += size;
     }
-    add_rows(w.gate_up.ToTensor(), ".weight",
-             {{prefix + "mlp.gate_proj", mlp}, {prefix + "mlp.up_proj", mlp}});
-    named[attention + "o_proj.weight"] = w.o.ToTensor();
-    named[prefix + "mlp.down_proj.weight"] = w.down.ToTensor();
-    named[prefix + "input_layernorm.weight"] = w.input_norm;
-    named[prefix + "post_attention_layernorm.weight"] = w.post_norm;
-    named[attention + "q_norm.weight"] = w.q_norm;
-    named[attention + "k_norm.weight"] = w.k_norm;
-    named[attention + "o_proj.bias"] = w.o_bias;
+    CHECK(row == stacked.size(0));
   }
   for (auto& [name, tensor] : named) tensor = tensor.to(dtype);
   return named;
@@ -149,7 +135,7 @@ bool IsCut(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("ReadQwen3Weights: the parts of all ranks are the whole tensors, bit for bit",
+TEST_CASE("ReadDecoderWeights: the parts of all ranks are the whole tensors, bit for bit",
           "[models]") {
   const int64_t tp = GENERATE(1, 2, 4);
   const int64_t vocab_size = GENERATE(37, 48);
@@ -187,7 +173,7 @@ TEST_CASE("ReadQwen3Weights: the parts of all ranks are the whole tensors, bit f
   }
 }
 
-TEST_CASE("ReadQwen3Weights: a rank reads its share of what is cut, and what is whole",
+TEST_CASE("ReadDecoderWeights: a rank reads its share of what is cut, and what is whole",
           "[models]") {
   const int64_t tp = GENERATE(1, 2, 4);
   const TempDir dir;
@@ -205,7 +191,7 @@ TEST_CASE("ReadQwen3Weights: a rank reads its share of what is cut, and what is 
   }
 }
 
-TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for bit",
+TEST_CASE("ReadDecoderWeights: the shares of all ranks are the whole part, bit for bit",
           "[models][ranks]") {
   const int fsdp = GENERATE(2, 3, 5);
   const int64_t tp = GENERATE(1, 2);
@@ -223,30 +209,23 @@ TEST_CASE("ReadQwen3Weights: the shares of all ranks are the whole part, bit for
   const Rank alone = std::move(ReadAllRanks(dir.path(), tp).back());
   const auto num_wrong = AsRanks(TestBackend::kLocal, fsdp, [&](Collectives& collectives) {
     auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr).value();
-    const Qwen3Weights weights =
-        ReadQwen3Weights(alone.part, tensors, at::kCPU, RankGroup(collectives)).value();
-    FsdpUnits& blocks = *weights.shared->blocks;
+    const DecoderWeights weights =
+        ReadDecoderWeights(alone.part, tensors, at::kCPU, RankGroup(collectives)).value();
+    FsdpUnits& units = *weights.shared->units;
     int count = 0;
-    const auto compare = [&](int64_t block, const BaseWeight& mine, const at::Tensor& expected) {
-      blocks.Unshard(block);
+    const auto compare = [&](int64_t unit, const BaseWeight& mine, const at::Tensor& expected) {
+      units.Unshard(unit);
       count += at::equal(mine.ToTensor(), expected) ? 0 : 1;
     };
-    for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
-      const Qwen3LayerWeights& mine = weights.layers[layer];
-      const Qwen3LayerWeights& whole = alone.weights.layers[layer];
-      const auto of = [&](LayerBlock block) {
-        return Qwen3Blocks::Of(static_cast<int64_t>(layer), block);
-      };
-      compare(of(LayerBlock::kAttention), mine.qkv, whole.qkv.ToTensor());
-      compare(of(LayerBlock::kAttention), mine.o, whole.o.ToTensor());
-      compare(of(LayerBlock::kGateUp), mine.gate_up, whole.gate_up.ToTensor());
-      compare(of(LayerBlock::kDown), mine.down, whole.down.ToTensor());
+    const std::vector<LinearStack>& stacks = alone.part.whole.linears->stacks;
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      compare(stacks[i].unit, weights.stacks[i], alone.weights.stacks[i].ToTensor());
     }
-    const auto compare_pieces = [&](int64_t block, const std::vector<BaseWeight>& mine,
+    const auto compare_pieces = [&](int64_t unit, const std::vector<BaseWeight>& mine,
                                     const BaseWeight& whole) {
       int64_t row = 0;
       for (const BaseWeight& piece : mine) {
-        compare(block++, piece, whole.ToTensor().narrow(0, row, piece.n()));
+        compare(unit++, piece, whole.ToTensor().narrow(0, row, piece.n()));
         row += piece.n();
       }
       count += mine.size() > 1 && row == whole.n() ? 0 : 1;
@@ -283,7 +262,7 @@ int64_t StatusBytes(const std::string& name) {
 }  // namespace
 
 // A rank also reads up to a panel of other ranks' shares at each end of its own share.
-TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than these",
+TEST_CASE("ReadDecoderWeights: ranks that keep shares read and hold no more than these",
           "[models][ranks]") {
   constexpr int kFsdp = 4;
   constexpr int64_t kMebi = int64_t{1} << 20;
@@ -297,45 +276,45 @@ TEST_CASE("ReadQwen3Weights: ranks that keep shares read and hold no more than t
                                  .is_tied = false,
                                  .dtype = at::kBFloat16});
   const auto spec = ReadQwen3Config(dir.path());
-  const auto part = ShardQwen3(*spec, {.index = tp - 1, .size = tp});
+  const auto part = ShardModel(*spec, {.index = tp - 1, .size = tp});
   FlightRecorder recorder;
   const auto ranks = MakeLocalCollectives("fsdp", kFsdp, {.timeout = kTestPatience}, recorder);
-  const int64_t largest_block = 2 * part->local.intermediate_size * spec->hidden_size * 2;
+  const int64_t largest_unit = 2 * part->local.layers[0].intermediate_size * spec->hidden_size * 2;
   for (const auto& collectives : ranks) {
     CAPTURE(tp, collectives->rank());
     auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr);
     const int64_t before = StatusBytes("VmRSS");
     ResetPeak();
-    const auto weights = ReadQwen3Weights(*part, *tensors, at::kCPU, RankGroup(*collectives));
+    const auto weights = ReadDecoderWeights(*part, *tensors, at::kCPU, RankGroup(*collectives));
     REQUIRE(weights.ok());
     const int64_t peak = StatusBytes("VmHWM") - before;
-    const FsdpUnits& blocks = *weights->shared->blocks;
+    const FsdpUnits& units = *weights->shared->units;
     // 6 layers of about 4 MB and 2 x 40,000 rows of 1 KiB, in 4 shares.
-    const int64_t share = blocks.NumBytes() - 2 * largest_block;
+    const int64_t share = units.NumBytes() - 2 * largest_unit;
     CHECK(share > 20 * kMebi / tp);
     CHECK(tensors->read_bytes() > share - kMebi);
     CHECK(tensors->read_bytes() < share + kMebi * 5 / 2);
-    // Loading uses the class's buffers, one more block, and slack for the allocator.
-    if (kMemoryIsOurs) CHECK(peak < blocks.NumBytes() + largest_block + 4 * kMebi);
+    // Loading uses the class's buffers, one more unit, and slack for the allocator.
+    if (kMemoryIsOurs) CHECK(peak < units.NumBytes() + largest_unit + 4 * kMebi);
     CHECK(tensors->Remaining().empty());
   }
 }
 
-TEST_CASE("ReadQwen3Weights: progress ends at one, however little a rank reads", "[models]") {
+TEST_CASE("ReadDecoderWeights: progress ends at one, however little a rank reads", "[models]") {
   const TempDir dir;
   WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),
                    Config(48, /*is_tied=*/false));
   const auto spec = ReadQwen3Config(dir.path());
-  const auto part = ShardQwen3(*spec, {.index = 1, .size = 4});
+  const auto part = ShardModel(*spec, {.index = 1, .size = 4});
   std::vector<double> seen;
   auto tensors = HfTensors::Open(dir.path(), [&](double f) { seen.push_back(f); });
-  REQUIRE(ReadQwen3Weights(*part, *tensors, at::kCPU).ok());
+  REQUIRE(ReadDecoderWeights(*part, *tensors, at::kCPU).ok());
   REQUIRE_FALSE(seen.empty());
   CHECK(std::is_sorted(seen.begin(), seen.end()));
   CHECK(seen.back() == 1.0);
 }
 
-TEST_CASE("ReadQwen3Weights: a tensor of another shape is refused on every rank", "[models]") {
+TEST_CASE("ReadDecoderWeights: a tensor of another shape is refused on every rank", "[models]") {
   Tensors tensors = RandomTensors(48, /*is_tied=*/true, at::kFloat);
   const std::string name = "model.layers.1.mlp.down_proj.weight";
   tensors[name] = at::randn({kHidden, kMlp + 4});
@@ -344,8 +323,8 @@ TEST_CASE("ReadQwen3Weights: a tensor of another shape is refused on every rank"
   const auto spec = ReadQwen3Config(dir.path());
   for (int64_t index = 0; index < 2; ++index) {
     auto folder = HfTensors::Open(dir.path(), /*progress=*/nullptr);
-    const auto part = ShardQwen3(*spec, {.index = index, .size = 2});
-    const auto weights = ReadQwen3Weights(*part, *folder, at::kCPU);
+    const auto part = ShardModel(*spec, {.index = index, .size = 2});
+    const auto weights = ReadDecoderWeights(*part, *folder, at::kCPU);
     REQUIRE(weights.status().code() == absl::StatusCode::kInvalidArgument);
     CHECK(weights.status().message() ==
           "tensor " + name + " has shape [12, 28], the config says [12, 24]");

@@ -1,0 +1,68 @@
+// Shape of a decoder, layer by layer. Free of torch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/worker/spec/linear_table.h"
+
+namespace lathe::worker {
+
+struct RopeSpec {
+  double theta = 1e6;
+};
+
+struct AttentionShape {
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t rope = 0;    // index into DecoderSpec::ropes
+  int64_t window = 0;  // positions that a query sees, its own included; 0: all earlier ones
+};
+
+// Activation of the gate in a gated MLP.
+enum class Activation { kSilu, kGeluTanh };
+
+// One layer: attention and a gated MLP, each after a norm and each added to its input.
+struct LayerSpec {
+  AttentionShape attention;
+  int64_t intermediate_size = 0;
+  Activation activation = Activation::kSilu;
+
+  // Indices into LinearTable::stacks.
+  int64_t qkv = 0;      // queries, keys, values
+  int64_t o = 0;        // output of attention
+  int64_t gate_up = 0;  // gate, up
+  int64_t down = 0;
+
+  // Rows of the table of vectors. kNoRow: the layer has no such norm.
+  int64_t attention_norm = kNoRow;
+  int64_t q_norm = kNoRow;
+  int64_t k_norm = kNoRow;
+  int64_t attention_output_norm = kNoRow;
+  int64_t mlp_norm = kNoRow;
+  int64_t mlp_output_norm = kNoRow;
+};
+
+struct DecoderSpec {
+  std::string family;  // model_type of config.json
+  int64_t hidden_size = 0;
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double norm_offset = 0;      // norms multiply by weight + norm_offset
+  double embedding_scale = 1;  // factor of the embedding's rows; not of a tied head
+  bool tie_word_embeddings = false;
+  std::vector<int64_t> eos_token_ids;  // generation_config.json, else config.json
+  std::vector<RopeSpec> ropes;
+  std::vector<LayerSpec> layers;
+  // Tables of the whole model; a rank's spec has the same.
+  std::shared_ptr<const LinearTable> linears;
+  std::shared_ptr<const VectorTable> vectors;
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+};
+
+}  // namespace lathe::worker
