@@ -19,6 +19,7 @@
 #include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/lora/adapter.h"
 #include "services/worker/lora/adapter_layout.h"
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/models/load_model.h"
 #include "services/worker/models/packed_attention.h"
 #include "services/worker/torch/aten.h"
@@ -47,10 +48,7 @@ class ParityDriver {
     const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
     rows.segments = {{0, size, weights.get()}};
     PackedAttention attention(rows.cu_seqlens, model_.attention_arithmetic());
-    at::Tensor x = model_.Embed(rows);
-    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
-      x = model_.LayerForward(layer, x, rows, attention);
-    }
+    const at::Tensor x = RunLayers(model_, rows, attention);
     results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments).to(at::kCPU)});
     return absl::OkStatus();
   }

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "services/worker/kernels/cpu/matmul/weight_panels.h"
-#include "services/worker/spec/model_part.h"
+#include "services/worker/spec/shard.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

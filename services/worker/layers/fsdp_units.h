@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "services/worker/collectives/rank_group.h"
-#include "services/worker/spec/model_part.h"
+#include "services/worker/spec/shard.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "services/worker/models/families/families.h"
 #include "services/worker/models/hf_tensors.h"
-#include "services/worker/models/qwen3/config.h"
 #include "services/worker/testing/test_random_folder.h"
 #include "services/worker/testing/test_ranks.h"
 #include "services/worker/testing/test_temp_dir.h"
@@ -72,7 +72,7 @@ struct Rank {
 };
 
 std::vector<Rank> ReadAllRanks(const std::filesystem::path& folder, int64_t tp) {
-  const auto spec = ReadQwen3Config(folder);
+  const auto spec = ReadModelConfig(folder);
   REQUIRE(spec.ok());
   std::vector<Rank> ranks;
   for (int64_t index = 0; index < tp; ++index) {
@@ -275,7 +275,7 @@ TEST_CASE("ReadDecoderWeights: ranks that keep shares read and hold no more than
                                  .vocab_size = 40'000,
                                  .is_tied = false,
                                  .dtype = at::kBFloat16});
-  const auto spec = ReadQwen3Config(dir.path());
+  const auto spec = ReadModelConfig(dir.path());
   const auto part = ShardModel(*spec, {.index = tp - 1, .size = tp});
   FlightRecorder recorder;
   const auto ranks = MakeLocalCollectives("fsdp", kFsdp, {.timeout = kTestPatience}, recorder);
@@ -304,7 +304,7 @@ TEST_CASE("ReadDecoderWeights: progress ends at one, however little a rank reads
   const TempDir dir;
   WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),
                    Config(48, /*is_tied=*/false));
-  const auto spec = ReadQwen3Config(dir.path());
+  const auto spec = ReadModelConfig(dir.path());
   const auto part = ShardModel(*spec, {.index = 1, .size = 4});
   std::vector<double> seen;
   auto tensors = HfTensors::Open(dir.path(), [&](double f) { seen.push_back(f); });
@@ -320,7 +320,7 @@ TEST_CASE("ReadDecoderWeights: a tensor of another shape is refused on every ran
   tensors[name] = at::randn({kHidden, kMlp + 4});
   const TempDir dir;
   WriteModelFolder(dir.path(), tensors, Config(48, /*is_tied=*/true));
-  const auto spec = ReadQwen3Config(dir.path());
+  const auto spec = ReadModelConfig(dir.path());
   for (int64_t index = 0; index < 2; ++index) {
     auto folder = HfTensors::Open(dir.path(), /*progress=*/nullptr);
     const auto part = ShardModel(*spec, {.index = index, .size = 2});

@@ -12,7 +12,7 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/formats/safetensors/safetensors.h"
-#include "services/worker/spec/model_part.h"
+#include "services/worker/spec/shard.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {

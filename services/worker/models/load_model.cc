@@ -6,15 +6,14 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/str_join.h>
+#include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/agreement.h"
+#include "services/worker/models/decoder.h"
 #include "services/worker/models/decoder_weights.h"
+#include "services/worker/models/families/families.h"
 #include "services/worker/models/hf_tensors.h"
-#include "services/worker/models/json_file.h"
-#include "services/worker/models/qwen3/config.h"
-#include "services/worker/models/qwen3/model.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
@@ -22,21 +21,6 @@ namespace {
 
 // One rank may read from memory while another reads over a network.
 constexpr absl::Duration kLongestWaitForReaders = absl::Minutes(30);
-
-// Returns the config's part of the content hash, in a fixed order. Fields that the first families
-// did not have follow only where they differ from those families' values.
-std::string Canonical(const DecoderSpec& s) {
-  const LayerSpec& first = s.layers.front();
-  std::string text = absl::StrCat(
-      "family=", s.family, ";layers=", s.num_layers(), ";hidden=", s.hidden_size,
-      ";intermediate=", first.intermediate_size, ";heads=", first.attention.num_heads,
-      ";kv_heads=", first.attention.num_kv_heads, ";head_dim=", first.attention.head_dim,
-      ";vocab=", s.vocab_size, ";positions=", s.max_position_embeddings,
-      ";eps=", absl::StrFormat("%.17g", s.rms_norm_eps),
-      ";theta=", absl::StrFormat("%.17g", s.ropes.front().theta), ";tied=", s.tie_word_embeddings,
-      ";bias=", s.linears->rows.front().has_bias, ";eos=", absl::StrJoin(s.eos_token_ids, ","));
-  return text;
-}
 
 absl::StatusOr<MatmulArithmetic> ChooseArithmetic(ComputeDtype compute_dtype, at::Device device,
                                                   at::ScalarType matrix_dtype) {
@@ -71,12 +55,9 @@ struct Reading {
 };
 
 absl::StatusOr<DecoderSpec> ReadSpec(const std::filesystem::path& folder) {
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonObject(folder / "config.json"));
-  const auto type = config.find("model_type");
-  if (type != config.end() && *type == "qwen3") return ReadQwen3Config(folder);
-  return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: model_type is %s, supported is \"qwen3\"",
-                      type == config.end() ? "missing" : type->dump()));
+  ASSIGN_OR_RETURN(DecoderSpec spec, ReadModelConfig(folder));
+  RETURN_IF_ERROR(CheckSupported(spec));
+  return spec;
 }
 
 absl::StatusOr<Reading> Read(const std::filesystem::path& folder, at::Device device,
@@ -115,7 +96,7 @@ std::string Describe(const absl::StatusOr<Reading>& reading) {
         .dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
   }
   return nlohmann::json{{"code", absl::StatusCode::kOk},
-                        {"config", Canonical(reading->part.whole)},
+                        {"config", CanonicalText(reading->part.whole)},
                         {"layout of tensors", reading->tensors.HeadersDigest()},
                         {"content of tensors", reading->first_rows},
                         {"digests", reading->digests}}
@@ -183,10 +164,10 @@ absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::D
     return Read(folder, device, progress, compute_dtype, tp, fsdp);
   });
   RETURN_IF_ERROR(AgreeOnReading(reading, device, tp, fsdp));
-  const std::string canonical = Canonical(reading->part.whole);
-  return LoadedModel{.model = std::make_unique<Qwen3Model>(std::move(reading->part),
-                                                           std::move(reading->weights), tp),
-                     .content_hash = reading->tensors.ContentHash(canonical)};
+  const std::string canonical = CanonicalText(reading->part.whole);
+  return LoadedModel{
+      .model = std::make_unique<Decoder>(std::move(reading->part), std::move(reading->weights), tp),
+      .content_hash = reading->tensors.ContentHash(canonical)};
 }
 
 absl::StatusOr<ModelDescription> DescribeModel(const std::filesystem::path& folder) {
@@ -194,7 +175,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const std::filesystem::path& fold
     ASSIGN_OR_RETURN(const DecoderSpec spec, ReadSpec(folder));
     ASSIGN_OR_RETURN(HfTensors tensors, HfTensors::Open(folder, /*progress=*/nullptr));
     RETURN_IF_ERROR(VisitTensors(spec, tensors));
-    return ModelDescription{.spec = spec, .content_hash = tensors.ContentHash(Canonical(spec))};
+    return ModelDescription{.spec = spec, .content_hash = tensors.ContentHash(CanonicalText(spec))};
   });
 }
 

@@ -1,4 +1,4 @@
-// Opens an HF model folder. Only this file depends on the set of model families.
+// Opens an HF model folder.
 #pragma once
 
 #include <filesystem>
@@ -43,7 +43,7 @@ absl::StatusOr<LoadedModel> LoadModel(const std::filesystem::path& folder, at::D
                                       ComputeDtype compute_dtype = ComputeDtype::kAuto,
                                       const RankGroup& tp = {}, const RankGroup& fsdp = {});
 
-// What LoadModel finds in a folder, without its weights.
+// A folder's model without its weights.
 struct ModelDescription {
   DecoderSpec spec;
   std::string content_hash;  // as in LoadedModel

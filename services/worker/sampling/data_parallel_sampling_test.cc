@@ -88,7 +88,7 @@ auto AsReplicas(int world, Body&& body) {
 
 TEST_CASE("Data-parallel sampling: all ranks know what one rank would have sampled", "[sampling]") {
   const int world = GENERATE(2, 4);
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 20; ++index) {
     all.push_back(AskFor(index));
@@ -119,7 +119,7 @@ TEST_CASE("Data-parallel sampling: all ranks know what one rank would have sampl
 }
 
 TEST_CASE("Data-parallel sampling: every rank counts the blocks of all replicas", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 2; ++index) {
     SampleRequest request{.request_id = std::to_string(index), .prompt = {1, 2, 3}};
@@ -141,7 +141,7 @@ TEST_CASE("Data-parallel sampling: every rank counts the blocks of all replicas"
 }
 
 TEST_CASE("Data-parallel sampling: damaged updates end the rank", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto ended = AsReplicas(2, [&](const ReplicaPlace& place) {
     if (place.index == 1) {
       SampleOutput output;
@@ -170,7 +170,7 @@ TEST_CASE("Data-parallel sampling: damaged updates end the rank", "[sampling]") 
 
 TEST_CASE("Data-parallel sampling: requests with equal beginnings share a replica, up to a point",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 6; ++index) {
     SampleRequest request{.request_id = std::to_string(index), .tenant_id = "t"};
@@ -202,7 +202,7 @@ class ThrowsAt : public ModelAround {
 
 TEST_CASE("Data-parallel sampling: what a pass throws fails its requests, for all ranks",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 8; ++index) all.push_back(AskFor(index));
   const std::vector<Seen> ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
@@ -218,7 +218,7 @@ TEST_CASE("Data-parallel sampling: what a pass throws fails its requests, for al
 }
 
 TEST_CASE("Data-parallel sampling: a rank that differs from its replica ends all", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto ended = AsRanks(TestBackend::kLocal, 4, [&](Collectives& ranks) {
     const ReplicaPlace place{.index = ranks.rank() / 2, .count = 2, .all = RankGroup(ranks)};
     try {
@@ -235,7 +235,7 @@ TEST_CASE("Data-parallel sampling: a rank that differs from its replica ends all
 
 TEST_CASE("Data-parallel sampling: a rank that has thrown waits for its replica for a short time",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   FlightRecorder recorder;
   const auto ranks = MakeLocalCollectives(
       "all", 2,
@@ -259,7 +259,7 @@ TEST_CASE("Data-parallel sampling: a rank that has thrown waits for its replica 
 
 TEST_CASE("Data-parallel sampling: refused and cancelled requests are so on all ranks",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto ranks = AsReplicas(2, [&](const ReplicaPlace& place) {
     DataParallelSampling sampling(model, Small(), nullptr, place);
     Seen seen;

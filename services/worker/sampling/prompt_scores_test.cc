@@ -68,7 +68,7 @@ class CountingModel : public ModelAround {
 };
 
 TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SampleRequest request = Request(ScoredPrompt(17), /*temperature=*/0.4);
   request.targets = std::make_shared<const PromptTargets>(Targets(16, 3));
   const SampleOutput output = Run(model, {}, request);
@@ -88,7 +88,7 @@ TEST_CASE("Prompt scores: targets are scored where they are named", "[sampling]"
 }
 
 TEST_CASE("Prompt scores: sparse rows may have any number of cells", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SampleRequest request = Request(ScoredPrompt(5));
   const PromptTargets dense{
       .num_columns = 2, .offsets = {0, 2, 4, 6, 8}, .tokens = {9, 8, 7, 6, 5, 4, 3, 2}};
@@ -105,7 +105,7 @@ TEST_CASE("Prompt scores: sparse rows may have any number of cells", "[sampling]
 }
 
 TEST_CASE("Prompt scores: chunks change no bit of any score", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SampleRequest request = Request(ScoredPrompt(40), /*temperature=*/0.8);
   request.prompt_logprobs = true;
   request.topk_prompt_logprobs = 5;
@@ -175,7 +175,7 @@ void CheckSameScores(const SampleOutput& a, const SampleOutput& b) {
 }
 
 TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sampling]") {
-  const Qwen3Model model = GENERATE(0, 1) == 0 ? SmallModel() : SmallBf16Model();
+  const Decoder model = GENERATE(0, 1) == 0 ? SmallModel() : SmallBf16Model();
   const uint32_t first_seed = GENERATE(1u, 100u, 200u);
   CAPTURE(first_seed);
   const std::vector<std::shared_ptr<const AdapterWeights>> adapters = {nullptr, RandomAdapter(2, 1),
@@ -214,7 +214,7 @@ TEST_CASE("Sampling: whatever is asked for, company changes no bit of it", "[sam
 
 TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is asked for",
           "[sampling]") {
-  const Qwen3Model model = SmallBf16Model();
+  const Decoder model = SmallBf16Model();
   SampleRequest request = Request(ScoredPrompt(15));
   request.prompt_logprobs = true;
   request.topk_prompt_logprobs = kScoreVocab;
@@ -242,7 +242,7 @@ TEST_CASE("Prompt scores: a token has the same logprob by whatever name it is as
 }
 
 TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SampleRequest request = Request(ScoredPrompt(20));
   request.prompt_logprobs = true;
   request.topk_prompt_logprobs = 2;
@@ -264,7 +264,7 @@ TEST_CASE("Prompt scores: the last n alone are scored, with the same bits", "[sa
 }
 
 TEST_CASE("Prompt scores: rows that are not requested do not pass the head", "[sampling]") {
-  const Qwen3Model plain = SmallModel();
+  const Decoder plain = SmallModel();
   const CountingModel model(plain);
   SampleRequest request = Request(ScoredPrompt(30));
   int64_t expected = 0;
@@ -294,7 +294,7 @@ TEST_CASE("Prompt scores: rows that are not requested do not pass the head", "[s
 
 TEST_CASE("Prompt scores: alternative tokens have the logprobs of their distribution",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const double temperature = GENERATE(0.0, 0.5, 1.0);
   SampleRequest request = Request(ScoredPrompt(12), temperature);
   request.params.top_k = 1;  // must not affect alternatives
@@ -320,7 +320,7 @@ TEST_CASE("Prompt scores: alternative tokens have the logprobs of their distribu
 }
 
 TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SampleRequest request = Request(ScoredPrompt(6), /*temperature=*/0.5);
   request.params.max_tokens = 8;
   request.params.top_k = 2;
@@ -354,7 +354,7 @@ TEST_CASE("Sampled positions: the most likely tokens beside the sampled one", "[
 }
 
 TEST_CASE("Sampled positions: top tokens survive preemption", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const int64_t bytes_per_token = KvCache::BytesPerToken(SmallSpec(), MatmulArithmetic::kFp32);
   SampleRequest request = Request(ScoredPrompt(20));
   request.params.max_tokens = 60;

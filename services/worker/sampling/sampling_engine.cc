@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/sampling/attention/cached_attention.h"
 #include "services/worker/sampling/packed_rows_builder.h"
 #include "services/worker/sampling/prompt_scores.h"
@@ -14,15 +15,6 @@
 
 namespace lathe::worker {
 namespace {
-
-// Runs all layers. Returns [T, H], before the final norm.
-at::Tensor RunLayers(const Model& model, const PackedRows& rows, AttentionContext& attention) {
-  at::Tensor x = model.Embed(rows);
-  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.LayerForward(layer, x, rows, attention);
-  }
-  return x;
-}
 
 const AdapterWeights* AdapterOf(const ActiveRequest* request) { return request->adapter.get(); }
 

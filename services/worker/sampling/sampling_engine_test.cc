@@ -31,7 +31,7 @@ SamplingParams Free(int64_t max_tokens, uint64_t seed = 0, double temperature = 
 
 TEST_CASE("Sampling: greedy tokens and logprobs are those of passes without a cache",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto adapter = GENERATE(std::shared_ptr<const AdapterWeights>(), RandomAdapter(4, 1));
   SamplingEngine engine(model, {.max_prefill_tokens = 7}, nullptr);
   std::vector<int32_t> tokens = Prompt(19);
@@ -49,7 +49,7 @@ TEST_CASE("Sampling: greedy tokens and logprobs are those of passes without a ca
 }
 
 TEST_CASE("Sampling: a seed gives the same tokens alone and in company", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto small = RandomAdapter(2, 1);
   const auto large = RandomAdapter(8, 2);
   const auto request = [&](int i) {
@@ -72,7 +72,7 @@ TEST_CASE("Sampling: a seed gives the same tokens alone and in company", "[sampl
 
 TEST_CASE("Sampling: an inflight version moves on under a running sample, token by token",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto first = RandomAdapter(4, 1);
   const auto second = RandomAdapter(4, 2);
   SamplingEngine engine(model, {}, nullptr);
@@ -104,7 +104,7 @@ TEST_CASE("Sampling: an inflight version moves on under a running sample, token 
 
 TEST_CASE("Sampling: the samples of a request differ and its prompt is computed once",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   const SampleOutput output = RunOne(engine, Request("r", Prompt(40), Free(10, 5), 8));
   std::set<std::vector<int32_t>> distinct;
@@ -115,7 +115,7 @@ TEST_CASE("Sampling: the samples of a request differ and its prompt is computed 
 }
 
 TEST_CASE("Sampling: 64 requests of 32 tokens take at most 40 decode passes", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   for (int i = 0; i < 64; ++i) {
     REQUIRE(engine.Add(Request(std::to_string(i), Prompt(100, i), Free(32, i)), nullptr).ok());
@@ -128,7 +128,7 @@ TEST_CASE("Sampling: 64 requests of 32 tokens take at most 40 decode passes", "[
 
 TEST_CASE("Sampling: a cache too small for all preempts, and the tokens stay the same",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine large(model, {}, nullptr);
   SamplingEngine small(model, {.kv_cache_bytes = BytesFor(160)}, nullptr);
   for (SamplingEngine* engine : {&large, &small}) {
@@ -149,7 +149,7 @@ TEST_CASE("Sampling: a cache too small for all preempts, and the tokens stay the
 }
 
 TEST_CASE("Sampling: samples beyond the running limit wait their turn", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine wide(model, {}, nullptr);
   SamplingEngine narrow(model, {.max_running_samples = 3}, nullptr);
   const SampleOutput expected = RunOne(wide, Request("r", Prompt(10), Free(6, 1), 10));
@@ -162,7 +162,7 @@ TEST_CASE("Sampling: samples beyond the running limit wait their turn", "[sampli
 
 TEST_CASE("Sampling: a request that cannot fit the cache fails, and the others continue",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {.kv_cache_bytes = BytesFor(64)}, nullptr);
   CHECK(engine.Add(Request("prompt", Prompt(64), Free(1)), nullptr).code() ==
         absl::StatusCode::kResourceExhausted);
@@ -177,7 +177,7 @@ TEST_CASE("Sampling: a request that cannot fit the cache fails, and the others c
 
 TEST_CASE("Sampling: samples whose prompt fills the cache take it one after the other",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine large(model, {.kv_cache_bytes = BytesFor(640)}, nullptr);
   SamplingEngine small(model, {.kv_cache_bytes = BytesFor(64), .prefix_cache = false}, nullptr);
   const SampleRequest request = Request("r", Prompt(60), Free(4, 11), 3);
@@ -187,7 +187,7 @@ TEST_CASE("Sampling: samples whose prompt fills the cache take it one after the 
 }
 
 TEST_CASE("Sampling: prompt logprobs are the model's, in one chunk or several", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(
       model, {.max_prefill_tokens = GENERATE(2048, 5), .head_chunk_elements = 96 * 4}, nullptr);
   SampleRequest request = Request("r", Prompt(17), Free(1));
@@ -216,7 +216,7 @@ TEST_CASE("Sampling: prompt logprobs are the model's, in one chunk or several", 
 }
 
 TEST_CASE("Sampling: a one-token prompt with prompt logprobs has nothing known", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   SampleRequest request = Request("r", {3}, Free(2));
   request.prompt_logprobs = true;
@@ -227,7 +227,7 @@ TEST_CASE("Sampling: a one-token prompt with prompt logprobs has nothing known",
 }
 
 TEST_CASE("Sampling: stop tokens and strings end a sequence and belong to it", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const TempDir dir;
   std::ofstream(dir / "tokenizer.json")
       << R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" <<
@@ -274,12 +274,12 @@ TEST_CASE("Sampling: end of sequence stops unless ignored", "[sampling]") {
   SampleRequest request = Request("r", Prompt(5), greedy);
   std::vector<int32_t> tokens;
   {
-    const Qwen3Model model = SmallModel(spec);
+    const Decoder model = SmallModel(spec);
     SamplingEngine engine(model, {}, nullptr);
     tokens = RunOne(engine, request).sequences[0].tokens;
   }
   spec.eos_token_ids = {tokens[0]};
-  const Qwen3Model model = SmallModel(spec);
+  const Decoder model = SmallModel(spec);
   SamplingEngine engine(model, {}, nullptr);
   CHECK(RunOne(engine, request).sequences[0].tokens == tokens);
   request.params.ignore_eos = false;
@@ -289,7 +289,7 @@ TEST_CASE("Sampling: end of sequence stops unless ignored", "[sampling]") {
 }
 
 TEST_CASE("Sampling: a cancelled request frees its place and is not reported", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {.max_running_samples = 2}, nullptr);
   REQUIRE(engine.Add(Request("gone", Prompt(30), Free(400), 4), nullptr).ok());
   REQUIRE(engine.Add(Request("kept", Prompt(30), Free(4)), nullptr).ok());
@@ -303,7 +303,7 @@ TEST_CASE("Sampling: a cancelled request frees its place and is not reported", "
 
 TEST_CASE("Sampling: an adapter with weights that are not finite fails its own request only",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   Adapter adapter(WholeModel(SmallSpec()), {.rank = 2}, at::kCPU);
   adapter.MutableParameters().fill_(std::numeric_limits<float>::infinity());
   SamplingEngine engine(model, {}, nullptr);
@@ -316,7 +316,7 @@ TEST_CASE("Sampling: an adapter with weights that are not finite fails its own r
 
 TEST_CASE("Sampling: a request that is streamed late reports its tokens from the first on",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   // Both samples are still running when Stream is called.
   SampleRequest request = Request("late", Prompt(9), Free(6), 2);
@@ -354,7 +354,7 @@ TEST_CASE("Sampling: a request that is streamed late reports its tokens from the
 }
 
 TEST_CASE("Sampling: a sample that is over is reported whole to a late stream", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingOptions options;
   options.max_running_samples = 1;  // sample 0 ends before sample 1 starts
   SamplingEngine engine(model, options, nullptr);
@@ -370,7 +370,7 @@ TEST_CASE("Sampling: a sample that is over is reported whole to a late stream", 
 
 TEST_CASE("Sampling: a long request that is streamed anew is reported over several passes",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   REQUIRE(engine.Add(Request("long", Prompt(5), Free(60), 50), nullptr).ok());
   for (int pass = 0; pass < 58; ++pass) engine.RunPass();
@@ -398,7 +398,7 @@ TEST_CASE("Sampling: a long request that is streamed anew is reported over sever
 }
 
 TEST_CASE("Sampling: a streamed request reports every token once, in order", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   SampleRequest streamed = Request("streamed", Prompt(9), Free(6), 2);
   streamed.streamed = true;

@@ -34,7 +34,7 @@ DecoderSpec SpecWithHeads(int64_t head_dim, int64_t num_heads = 4) {
 }
 
 // Returns the small model with bf16 matrices on a GPU.
-Qwen3Model GpuModel(const DecoderSpec& spec) {
+Decoder GpuModel(const DecoderSpec& spec) {
   DecoderWeights weights = SmallWeights(spec);
   for (auto* matrices : {&weights.embedding, &weights.lm_head, &weights.stacks}) {
     for (BaseWeight& matrix : *matrices) {
@@ -42,7 +42,7 @@ Qwen3Model GpuModel(const DecoderSpec& spec) {
     }
   }
   for (at::Tensor& vector : weights.vectors) vector = vector.to(at::kCUDA);
-  return Qwen3Model(WholeModel(spec), std::move(weights));
+  return Decoder(WholeModel(spec), std::move(weights));
 }
 
 std::shared_ptr<const AdapterWeights> GpuAdapter(const DecoderSpec& spec, int64_t rank,
@@ -106,7 +106,7 @@ class TwoCaches {
   }
 
  private:
-  const AttentionShape shape_;
+  const AttentionSpec shape_;
   KvCache plain_;
   KvCache paged_;
   std::map<size_t, KvSequence> plain_sequences_;
@@ -160,7 +160,7 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
 }
 
 // Samples several requests greedily, some with adapters. Returns the samples by request id.
-std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool decode_graphs) {
+std::map<std::string, SampledSequence> Sample(const Decoder& model, bool decode_graphs) {
   const DecoderSpec& spec = model.spec();
   SamplingEngine engine(
       model, {.kv_cache_bytes = 4 << 20, .max_running_samples = 8, .decode_graphs = decode_graphs},
@@ -190,7 +190,7 @@ std::map<std::string, SampledSequence> Sample(const Qwen3Model& model, bool deco
 TEST_CASE("Replayed decode passes on a GPU give what passes that are not recorded give",
           "[sampling][gpu]") {
   if (!HasGpu()) return;
-  const Qwen3Model model = GpuModel(SpecWithHeads(64));
+  const Decoder model = GpuModel(SpecWithHeads(64));
   REQUIRE(model.attention_arithmetic() == MatmulArithmetic::kBf16);
   const auto replayed = Sample(model, /*decode_graphs=*/true);
   const auto eager = Sample(model, /*decode_graphs=*/false);

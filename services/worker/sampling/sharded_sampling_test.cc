@@ -81,7 +81,7 @@ std::vector<Outputs> RunAsRanks(const Model& model, const std::vector<Asked>& al
 TEST_CASE("Sharded sampling: ranks that have parts of the logits give what one rank gives",
           "[sampling]") {
   const int world = GENERATE(2, 4);
-  const Qwen3Model model = SmallModel(OddSpec());
+  const Decoder model = SmallModel(OddSpec());
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 20; ++index) all.push_back(AskFor(index));
   const Outputs alone = RunAlone(model, all);
@@ -124,7 +124,7 @@ TEST_CASE("Sharded sampling: logits that are not finite on one rank fail the req
   at::Tensor lm_head = weights.lm_head[0].ToTensor().clone();
   lm_head[30][0] = std::numeric_limits<float>::quiet_NaN();  // on rank 1 of 4
   weights.lm_head = {BaseWeight(lm_head)};
-  const Qwen3Model model(WholeModel(OddSpec()), std::move(weights));
+  const Decoder model(WholeModel(OddSpec()), std::move(weights));
   std::vector<Asked> all;
   for (uint32_t index = 0; index < 4; ++index) {
     all.push_back({.request = {.request_id = std::to_string(index),

@@ -6,28 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "services/worker/spec/activation.h"
+#include "services/worker/spec/attention_spec.h"
 #include "services/worker/spec/linear_table.h"
+#include "services/worker/spec/rope_spec.h"
 
 namespace lathe::worker {
 
-struct RopeSpec {
-  double theta = 1e6;
-};
-
-struct AttentionShape {
-  int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t rope = 0;    // index into DecoderSpec::ropes
-  int64_t window = 0;  // positions that a query sees, its own included; 0: all earlier ones
-};
-
-// Activation of the gate in a gated MLP.
-enum class Activation { kSilu, kGeluTanh };
-
 // One layer: attention and a gated MLP, each after a norm and each added to its input.
 struct LayerSpec {
-  AttentionShape attention;
+  AttentionSpec attention;  // `rope` is an index into DecoderSpec::ropes
   int64_t intermediate_size = 0;
   Activation activation = Activation::kSilu;
 
@@ -64,5 +52,9 @@ struct DecoderSpec {
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
 };
+
+// Returns the config's part of the content hash. Two specs have the same text only if the same
+// tensors give the same numbers. The text of a spec never changes, since checkpoints keep hashes.
+std::string CanonicalText(const DecoderSpec& spec);
 
 }  // namespace lathe::worker

@@ -21,7 +21,10 @@ class DenseTables {
     const int64_t unit = layer_ * kUnitsPerLayer;
     LayerSpec layer{.attention = {.num_heads = shape_.num_heads,
                                   .num_kv_heads = shape_.num_kv_heads,
-                                  .head_dim = shape_.head_dim},
+                                  .head_dim = shape_.head_dim,
+                                  .scale = ScaleOf(shape_.head_dim),
+                                  .has_qk_norm = shape_.has_qk_norm,
+                                  .rope = 0},
                     .intermediate_size = shape_.intermediate_size};
     layer.attention_norm = AddVector("input_layernorm", hidden);
     layer.qkv = AddStack(unit, {Query(), Key("k_proj"), Key("v_proj")});

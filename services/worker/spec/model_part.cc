@@ -76,7 +76,7 @@ absl::StatusOr<ModelPart> ShardModel(const DecoderSpec& spec, const TpPlace& pla
   const int64_t tp = place.size;
   ModelPart part{.whole = spec, .local = spec, .place = place};
   for (LayerSpec& layer : part.local.layers) {
-    AttentionShape& attention = layer.attention;
+    AttentionSpec& attention = layer.attention;
     RETURN_IF_ERROR(CheckDivides("num_attention_heads", attention.num_heads, tp));
     RETURN_IF_ERROR(CheckKvHeads(attention.num_kv_heads, tp));
     RETURN_IF_ERROR(CheckDivides("intermediate_size", layer.intermediate_size, tp));

@@ -6,23 +6,9 @@
 #include <absl/status/statusor.h>
 
 #include "services/worker/spec/decoder_spec.h"
+#include "services/worker/spec/shard.h"
 
 namespace lathe::worker {
-
-// A rank's place on axis tp, along which a model's tensors are sharded: `index` in [0, size).
-struct TpPlace {
-  int64_t index = 0;
-  int64_t size = 1;  // 1: every tensor is whole
-};
-
-// Positions [begin, begin + size) of one dimension, followed by `padding` positions that hold zero
-// and exist in no file. The padding gives all ranks the same size.
-struct Shard {
-  int64_t begin = 0;
-  int64_t size = 0;
-  int64_t padding = 0;
-  int64_t padded_size() const { return size + padding; }
-};
 
 // Sharding of a decoder along axis tp. Source: Megatron-LM (arXiv:1909.08053) section 3. The table
 // of linears says what is cut. Queries are on the rank of their keys and values. With more ranks

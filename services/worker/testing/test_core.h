@@ -14,14 +14,14 @@
 
 #include "libs/common/losses/registry.h"
 #include "services/worker/executor/executor_core.h"
-#include "services/worker/models/qwen3/model.h"
+#include "services/worker/models/decoder.h"
 #include "services/worker/testing/test_model.h"
 #include "services/worker/testing/test_temp_dir.h"
 
 namespace lathe::worker {
 
 inline const Model& BaseModel() {
-  static const Qwen3Model* model = new Qwen3Model(SmallModel());
+  static const Decoder* model = new Decoder(SmallModel());
   return *model;
 }
 

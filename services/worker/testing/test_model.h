@@ -7,7 +7,8 @@
 
 #include "services/worker/layers/norms.h"
 #include "services/worker/lora/adapter.h"
-#include "services/worker/models/qwen3/model.h"
+#include "services/worker/models/decoder.h"
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/spec/dense_decoder.h"
 #include "services/worker/testing/test_weights.h"
@@ -43,12 +44,12 @@ inline DecoderWeights SmallWeights(const DecoderSpec& spec) {
       [&](int64_t size) { return random({size}) + 1; });
 }
 
-inline Qwen3Model SmallModel(const DecoderSpec& spec = SmallSpec()) {
-  return Qwen3Model(WholeModel(spec), SmallWeights(spec));
+inline Decoder SmallModel(const DecoderSpec& spec = SmallSpec()) {
+  return Decoder(WholeModel(spec), SmallWeights(spec));
 }
 
 // SmallModel with bf16 matrices, multiplied with `arithmetic`.
-inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
+inline Decoder SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic::kFp32) {
   DecoderWeights weights = SmallWeights(SmallSpec());
   const auto round = [](BaseWeight& matrix) {
     matrix = BaseWeight(matrix.ToTensor().to(at::kBFloat16));
@@ -57,7 +58,7 @@ inline Qwen3Model SmallBf16Model(MatmulArithmetic arithmetic = MatmulArithmetic:
   round(weights.lm_head[0]);
   for (BaseWeight& matrix : weights.stacks) round(matrix);
   weights.arithmetic = arithmetic;
-  return Qwen3Model(WholeModel(SmallSpec()), std::move(weights));
+  return Decoder(WholeModel(SmallSpec()), std::move(weights));
 }
 
 // Makes an adapter with a nonzero B.
@@ -95,10 +96,7 @@ inline at::Tensor PlainLogits(const Model& model, const std::vector<int32_t>& to
                   .cu_seqlens = {0, n},
                   .segments = {{.begin = 0, .end = n, .adapter = adapter}}};
   PlainAttention attention;
-  at::Tensor x = model.Embed(rows);
-  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.LayerForward(layer, x, rows, attention);
-  }
+  const at::Tensor x = RunLayers(model, rows, attention);
   return model.Logits(model.FinalNorm(x), rows.segments);
 }
 

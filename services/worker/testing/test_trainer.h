@@ -33,7 +33,7 @@ class ModelWithLittleMemory : public ModelAround {
 };
 
 inline const Model& TestModel() {
-  static const Qwen3Model* model = new Qwen3Model(SmallModel());
+  static const Decoder* model = new Decoder(SmallModel());
   return *model;
 }
 

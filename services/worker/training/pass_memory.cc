@@ -27,7 +27,7 @@ struct Widths {
 // With torch: the scores. With our kernel: the buffer that each thread gathers of a sequence, which
 // may be the whole pass. It has the queries that share a KV head, their gradients and the gradients
 // of their outputs.
-int64_t AttentionBackwardNumbers(const AttentionShape& attention, int64_t cpu_threads) {
+int64_t AttentionBackwardNumbers(const AttentionSpec& attention, int64_t cpu_threads) {
   if (cpu_threads == 0) return kTorchAttentionTile * attention.num_heads;
   return 3 * attention.num_heads / attention.num_kv_heads * attention.head_dim * cpu_threads;
 }

@@ -9,6 +9,7 @@
 #include <absl/strings/str_format.h>
 
 #include "services/worker/collectives/agreement.h"
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
@@ -105,20 +106,8 @@ std::vector<ModelStep> RankPass::AgreeOnSteps(int64_t num_checkpointed) const {
   const bool wants_gradient = most[1].item<int64_t>() != 0;
   if (num_head_steps == 0) return {};  // no rank has created its pass
 
-  const int64_t num_layers = model_.spec().num_layers();
-  std::vector<ModelStep> steps = {{.kind = ModelStep::Kind::kEmbed}};
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    steps.push_back({.kind = ModelStep::Kind::kForward, .layer = layer});
-  }
-  steps.insert(steps.end(), num_head_steps, {.kind = ModelStep::Kind::kHead});
-  if (!wants_gradient) return steps;
-  for (int64_t layer = num_layers - 1; layer >= 0; --layer) {
-    if (layer < num_checkpointed) {
-      steps.push_back({.kind = ModelStep::Kind::kRecompute, .layer = layer});
-    }
-    steps.push_back({.kind = ModelStep::Kind::kBackward, .layer = layer});
-  }
-  return steps;
+  return StepsOfTraining(model_.spec().num_layers(), num_head_steps, wants_gradient,
+                         num_checkpointed);
 }
 
 template <typename Body>

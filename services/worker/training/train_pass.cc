@@ -8,7 +8,6 @@
 #include <absl/strings/str_format.h>
 
 #include "libs/common/fail_point/fail_point.h"
-#include "services/worker/models/packed_attention.h"
 #include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
@@ -50,11 +49,9 @@ absl::Status CheckFinite(const DatumResult& result) {
 TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
                      const std::vector<bool>& is_own, const TrainPassOptions& options)
     : model_(model),
-      num_checkpointed_(options.num_checkpointed),
       batch_(PackBatch(micro_batch, is_own, model.device())),
       head_(model, batch_, options.head_chunk_elements),
-      checkpoints_(model.spec().num_layers()),
-      saved_(model.spec().num_layers()) {
+      layers_(model, batch_.rows, batch_.wants_gradient(), options.num_checkpointed) {
   for (PassGradients& gradients : batch_.gradients) gradients_.push_back(&gradients.gradients);
   if (batch_.num_tokens() == 0) phase_ = Phase::kDone;
 }
@@ -82,15 +79,7 @@ bool TrainPass::RunUnit() {
 }
 
 void TrainPass::ForwardLayer() {
-  const bool is_checkpointed = layer_ < num_checkpointed_;
-  if (batch_.wants_gradient() && !is_checkpointed) {
-    x_ = model_.LayerForwardSaving(layer_, x_, batch_.rows, &saved_[layer_]);
-  } else {
-    if (batch_.wants_gradient()) checkpoints_[layer_] = x_;
-    PackedAttention attention(batch_.rows.cu_seqlens, model_.attention_arithmetic());
-    x_ = model_.LayerForward(layer_, x_, batch_.rows, attention);
-  }
-  if (++layer_ == model_.spec().num_layers()) phase_ = Phase::kHead;
+  if (!layers_.Forward(x_)) phase_ = Phase::kHead;
 }
 
 void TrainPass::RunHeadChunk() {
@@ -123,16 +112,7 @@ void TrainPass::SetResults(std::vector<DatumResult> results) {
 }
 
 void TrainPass::BackwardLayer() {
-  const int64_t layer = layer_ - 1;
-  if (checkpoints_[layer].defined()) {
-    // Recomputing is a separate step, because it takes as long as a forward step.
-    saved_[layer] = model_.LayerRecompute(layer, checkpoints_[layer], batch_.rows);
-    checkpoints_[layer].reset();
-    return;
-  }
-  dx_ = model_.LayerBackward(layer, dx_, batch_.rows, std::move(saved_[layer]), gradients_);
-  layer_ = layer;
-  if (layer_ == 0) phase_ = Phase::kDone;
+  if (!layers_.Backward(dx_, gradients_)) phase_ = Phase::kDone;
 }
 
 void TrainPass::Commit() {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <absl/status/status.h>
 
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/models/model.h"
 #include "services/worker/training/loss_head.h"
 #include "services/worker/training/micro_batches.h"
@@ -69,16 +69,13 @@ class TrainPass {
   void TakeHeadsResults();
 
   const Model& model_;
-  const int64_t num_checkpointed_;
   PackedBatch batch_;
   LossHead head_;
+  TrainingLayers layers_;
   std::vector<AdapterGradients*> gradients_;  // into batch_.gradients
   Phase phase_ = Phase::kEmbed;
-  int64_t layer_ = 0;                               // next one; backward: one above the next
-  at::Tensor x_;                                    // [T, H], finally the final norm's input
-  at::Tensor dx_;                                   // [T, H]
-  std::vector<at::Tensor> checkpoints_;             // [T, H] each, by checkpointed layer
-  std::vector<std::unique_ptr<LayerSaved>> saved_;  // by layer
+  at::Tensor x_;   // [T, H], finally the final norm's input
+  at::Tensor dx_;  // [T, H]
   std::vector<DatumResult> results_;
   std::vector<std::pair<TrainJob*, absl::Status>> failures_;
 };

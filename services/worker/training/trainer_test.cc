@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "libs/common/losses/registry.h"
-#include "services/worker/models/qwen3/model.h"
+#include "services/worker/models/decoder.h"
 #include "services/worker/spec/dense_decoder.h"
 #include "services/worker/testing/test_diff.h"
 #include "services/worker/testing/test_weights.h"
@@ -45,9 +45,9 @@ DecoderWeights RandomWeights(const DecoderSpec& spec) {
 }
 
 const Model& TrainerModel() {
-  static const Qwen3Model* model = [] {
+  static const Decoder* model = [] {
     at::manual_seed(11);
-    return new Qwen3Model(WholeModel(TrainerSpec()), RandomWeights(TrainerSpec()));
+    return new Decoder(WholeModel(TrainerSpec()), RandomWeights(TrainerSpec()));
   }();
   return *model;
 }

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Qwen3Model PartModel(int64_t index, int64_t tp) {
+Decoder PartModel(int64_t index, int64_t tp) {
   ModelPart part = TestPart(SmallSpec(), index, tp);
   DecoderWeights weights = SmallWeights(part.local);
-  return Qwen3Model(std::move(part), std::move(weights));
+  return Decoder(std::move(part), std::move(weights));
 }
 
 // The operations of one rank. Its saves are below `dir`.
@@ -44,7 +44,7 @@ struct Rank {
     adapter.window.insert(seq_id);
   }
 
-  Qwen3Model model;
+  Decoder model;
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store;
   CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
@@ -162,7 +162,7 @@ TEST_CASE("ranks save a version of which each has spilled its part", "[ranks][ve
   alone.core.Apply(SaveVersion{"v", "d", "{}"});
   alone.Drain();
   const std::vector<Files> files = AsMesh(1, 2, [&](const RankGroups& groups) {
-    const Qwen3Model model = PartModel(groups.tp.rank(), 2);
+    const Decoder model = PartModel(groups.tp.rank(), 2);
     CoreOptions options;
     options.model_ops = {.ranks = groups};
     if (is_spilled) options.model_ops.version_bytes = 0;

@@ -191,9 +191,9 @@ void CheckSeenAlike(const ExactSeen& actual, const ExactSeen& expected) {
 // Returns the small model, or the same with bf16 matrices that are widened, or multiplied in bf16
 // if the CPU can. Each uses other kernels.
 const Model& ModelOf(int kind) {
-  static const Qwen3Model* widened = new Qwen3Model(SmallBf16Model());
-  static const Qwen3Model* bf16 = new Qwen3Model(
-      SmallBf16Model(CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32));
+  static const Decoder* widened = new Decoder(SmallBf16Model());
+  static const Decoder* bf16 =
+      new Decoder(SmallBf16Model(CpuHasBf16() ? MatmulArithmetic::kBf16 : MatmulArithmetic::kFp32));
   return kind == 0 ? TestModel() : kind == 1 ? *widened : *bf16;
 }
 

@@ -13,6 +13,7 @@
 #include "libs/common/logging/logging.h"
 #include "services/worker/layers/device_stream.h"
 #include "services/worker/lora/lora_slots.h"
+#include "services/worker/models/layer_steps.h"
 #include "services/worker/sampling/attention/decode_graphs.h"
 #include "services/worker/sampling/attention/paged_device_attention.h"
 
@@ -130,10 +131,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     const PackedRows rows = {
         .tokens = recording.tokens, .positions = recording.positions, .segments = segments};
     PagedDeviceAttention attention(cache_, recording.pass);
-    at::Tensor x = model_.Embed(rows);
-    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
-      x = model_.LayerForward(layer, x, rows, attention);
-    }
+    const at::Tensor x = RunLayers(model_, rows, attention);
     logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));
   }
 

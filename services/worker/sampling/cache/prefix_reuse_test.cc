@@ -22,7 +22,7 @@ SampleRequest Request(const std::string& id, std::vector<int32_t> prompt, int64_
 
 TEST_CASE("Prefix reuse: a tenant's second request computes what the first one did not",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto adapter = GENERATE(std::shared_ptr<const AdapterWeights>(), RandomAdapter(4, 1));
   SamplingEngine engine(model, {}, nullptr);
   const SampleOutput first = RunOne(engine, Request("a", Prompt(40), 6), adapter);
@@ -41,7 +41,7 @@ TEST_CASE("Prefix reuse: a tenant's second request computes what the first one d
 
 TEST_CASE("Prefix reuse: not by others, not under other weights, not when it is off",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   RunOne(engine, Request("a", Prompt(40), 2));
   SampleRequest other = Request("b", Prompt(40), 2);
@@ -64,7 +64,7 @@ TEST_CASE("Prefix reuse: not by others, not under other weights, not when it is 
 
 TEST_CASE("Prefix reuse: the next message of a conversation finds what was generated",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   const SampleOutput first = RunOne(engine, Request("a", Prompt(20), 40));
   std::vector<int32_t> prompt = Prompt(20);
@@ -80,7 +80,7 @@ TEST_CASE("Prefix reuse: the next message of a conversation finds what was gener
 }
 
 TEST_CASE("Prefix reuse: a prompt that is scored is computed, and others find it", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   SampleRequest scored = Request("a", Prompt(40), 2);
   scored.prompt_logprobs = true;
@@ -99,7 +99,7 @@ TEST_CASE("Prefix reuse: a prompt that is scored is computed, and others find it
 }
 
 TEST_CASE("Prefix reuse: of requests that come together one computes the prompt", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   for (int i = 0; i < 8; ++i) {
     std::vector<int32_t> prompt = Prompt(100);
@@ -117,7 +117,7 @@ TEST_CASE("Prefix reuse: of requests that come together one computes the prompt"
 
 TEST_CASE("Prefix reuse: what was computed under weights that moved on is never found",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const auto first = RandomAdapter(4, 1);
   const auto second = RandomAdapter(4, 2);
   const auto request = [](const std::string& id, int64_t max_tokens) {
@@ -142,7 +142,7 @@ TEST_CASE("Prefix reuse: what was computed under weights that moved on is never 
 }
 
 TEST_CASE("Prefix reuse: a dropped version's blocks are free, those of others stay", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {}, nullptr);
   RunOne(engine, Request("a", Prompt(40), 2));
   SampleRequest request = Request("b", Prompt(40), 2);
@@ -155,7 +155,7 @@ TEST_CASE("Prefix reuse: a dropped version's blocks are free, those of others st
 }
 
 TEST_CASE("Prefix reuse: idle blocks make room before any sample is preempted", "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   SamplingEngine engine(model, {.kv_cache_bytes = BytesFor(10 * 16)}, nullptr);
   for (int i = 0; i < 12; ++i) RunOne(engine, Request(std::to_string(i), Prompt(40, i), 30));
   CHECK(engine.counters().preemptions == 0);
@@ -167,7 +167,7 @@ TEST_CASE("Prefix reuse: idle blocks make room before any sample is preempted", 
 
 TEST_CASE("Mixed passes: a long prompt holds running samples up by one chunk per token",
           "[sampling]") {
-  const Qwen3Model model = SmallModel();
+  const Decoder model = SmallModel();
   const SamplingOptions options{.max_prefill_tokens = 64, .max_prefill_tokens_beside_decode = 16};
   SamplingEngine engine(model, options, nullptr);
   SampleRequest running = Request("running", Prompt(10), 60);

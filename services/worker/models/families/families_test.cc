@@ -1,4 +1,4 @@
-#include "services/worker/models/qwen3/config.h"
+#include "services/worker/models/families/families.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -35,12 +35,12 @@ json PublishedConfig() {
 absl::StatusOr<DecoderSpec> Read(const json& config) {
   const TempDir folder;
   Write(folder, "config.json", config);
-  return ReadQwen3Config(folder.path());
+  return ReadModelConfig(folder.path());
 }
 
 }  // namespace
 
-TEST_CASE("ReadQwen3Config: reads the published config", "[models]") {
+TEST_CASE("ReadModelConfig: reads the published config", "[models]") {
   const absl::StatusOr<DecoderSpec> spec = Read(PublishedConfig());
   REQUIRE(spec.ok());
   CHECK(spec->num_layers() == 28);
@@ -50,7 +50,7 @@ TEST_CASE("ReadQwen3Config: reads the published config", "[models]") {
   CHECK(spec->eos_token_ids == std::vector<int64_t>{151645});
 }
 
-TEST_CASE("ReadQwen3Config: reads the newer spelling of rope", "[models]") {
+TEST_CASE("ReadModelConfig: reads the newer spelling of rope", "[models]") {
   json config = PublishedConfig();
   config.erase("rope_theta");
   config.erase("rope_scaling");
@@ -61,7 +61,7 @@ TEST_CASE("ReadQwen3Config: reads the newer spelling of rope", "[models]") {
   CHECK(spec->ropes[0].theta == 5000);
 }
 
-TEST_CASE("ReadQwen3Config: an unsupported value is an error that names it", "[models]") {
+TEST_CASE("ReadModelConfig: an unsupported value is an error that names it", "[models]") {
   const auto [patch, named] = GENERATE(table<std::string, std::string>({
       {R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})", "rope_scaling."},
       {R"({"rope_parameters": {"rope_type": "linear", "rope_theta": 1000000}})", "rope_type"},
@@ -83,20 +83,20 @@ TEST_CASE("ReadQwen3Config: an unsupported value is an error that names it", "[m
   CHECK_THAT(std::string(spec.status().message()), Catch::Contains(named));
 }
 
-TEST_CASE("ReadQwen3Config: generation_config's end tokens come before config's", "[models]") {
+TEST_CASE("ReadModelConfig: generation_config's end tokens come before config's", "[models]") {
   const TempDir folder;
   Write(folder, "config.json", PublishedConfig());
   Write(folder, "generation_config.json", {{"eos_token_id", {151645, 151643}}});
-  const absl::StatusOr<DecoderSpec> spec = ReadQwen3Config(folder.path());
+  const absl::StatusOr<DecoderSpec> spec = ReadModelConfig(folder.path());
   REQUIRE(spec.ok());
   CHECK(spec->eos_token_ids == std::vector<int64_t>{151645, 151643});
 }
 
-TEST_CASE("ReadQwen3Config: a missing file and broken JSON get different errors", "[models]") {
+TEST_CASE("ReadModelConfig: a missing file and broken JSON get different errors", "[models]") {
   const TempDir folder;
-  CHECK(ReadQwen3Config(folder.path()).status().code() == absl::StatusCode::kNotFound);
+  CHECK(ReadModelConfig(folder.path()).status().code() == absl::StatusCode::kNotFound);
   std::ofstream(folder.path() / "config.json") << "{ \"hidden_size\": ";
-  CHECK(ReadQwen3Config(folder.path()).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(ReadModelConfig(folder.path()).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace lathe::worker

@@ -1,26 +1,36 @@
-// Qwen3 dense: rms-normed queries and keys, rope, grouped-query attention, gated silu MLP.
+// The decoder that all families share: embedding, layers, final norm and head, as its spec and
+// tables say. A family has no code of its own here.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <absl/status/status.h>
+
 #include "services/worker/layers/rope.h"
+#include "services/worker/models/decoder_layer.h"
 #include "services/worker/models/decoder_weights.h"
 #include "services/worker/models/model.h"
 
 namespace lathe::worker {
 
-// Activations are fp32. The weights' dtype and arithmetic determine products with the weights.
-class Qwen3Model : public Model {
+// InvalidArgument names the first field of config.json whose value Decoder does not implement.
+absl::Status CheckSupported(const DecoderSpec& spec);
+
+class Decoder : public Model {
  public:
-  Qwen3Model(ModelPart part, DecoderWeights weights, RankGroup tp = {});
+  // CheckSupported(part.whole) must be OK.
+  Decoder(ModelPart part, DecoderWeights weights, RankGroup tp = {});
+  // The layers refer to other members.
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
   const ModelPart& part() const override { return part_; }
   const RankGroup& tp() const override { return tp_; }
   at::Device device() const override { return weights_.embedding[0].device(); }
   int64_t WeightBytes() const override;
-  MatmulArithmetic attention_arithmetic() const override { return attention_arithmetic_; }
+  MatmulArithmetic attention_arithmetic() const override { return context_.attention_arithmetic; }
 
   void BeginStep(const ModelStep& step, const std::optional<ModelStep>& next) const override;
   void EndStep() const override;
@@ -43,38 +53,21 @@ class Qwen3Model : public Model {
                             std::vector<AdapterGradients*>& gradients) const override;
 
  private:
-  struct Saved;
-
   // Returns the FSDP units that a step unshards, in order. Only with sharded weights.
   std::vector<int64_t> UnitsOf(const ModelStep& step) const;
-  int64_t UnitOf(int64_t stack) const;
-  // Row of a stack's first linear in the table.
-  int64_t RowOf(int64_t stack) const { return part_.whole.linears->stacks[stack].first; }
-  // Unshards the unit of `stack` and prefetches that of `next`. Does nothing if the rank has whole
-  // weights.
-  void Unshard(int64_t stack, std::optional<int64_t> next = std::nullopt) const;
   // Calls `use(piece, first row)` for each piece while it is unsharded. Only with sharded weights.
   template <typename Use>
   void ForPieces(const std::vector<BaseWeight>& pieces, int64_t first_unit, const Use& use) const;
+  at::Tensor EmbedRows(const PackedRows& rows) const;
+  const at::Tensor& final_norm() const { return weights_.vectors[part_.whole.vectors->final_norm]; }
+  int64_t lm_head_row() const { return part_.whole.linears->lm_head; }
 
-  // Computes one layer. Without `wants_output` it stops when `saved` is complete and returns an
-  // undefined tensor.
-  at::Tensor Layer(int64_t layer, const at::Tensor& x, const PackedRows& rows,
-                   AttentionContext& attention, Saved* saved, bool wants_output) const;
-  // Computes this rank's share of residual + x w^T + bias, where the rank has some columns of `w`.
-  // The sum over tp is the result. Rank 0's share includes residual and bias.
-  at::Tensor ShareOnto(const at::Tensor& residual, const at::Tensor& x, const BaseWeight& w,
-                       const at::Tensor& bias) const;
-  at::Tensor MlpBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows, Saved& saved,
-                         std::vector<AdapterGradients*>& gradients) const;
-  at::Tensor AttentionBackward(int64_t layer, const at::Tensor& dy, const PackedRows& rows,
-                               Saved& saved, std::vector<AdapterGradients*>& gradients) const;
-
-  ModelPart part_;
-  RankGroup tp_;
-  DecoderWeights weights_;
-  MatmulArithmetic attention_arithmetic_;
-  RopeTable rope_;
+  const ModelPart part_;
+  const RankGroup tp_;
+  const DecoderWeights weights_;
+  const std::vector<RopeTable> ropes_;
+  const DecoderLayerContext context_;
+  std::vector<DecoderLayer> layers_;
 };
 
 }  // namespace lathe::worker

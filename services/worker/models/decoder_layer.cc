@@ -1,0 +1,167 @@
+#include "services/worker/models/decoder_layer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "services/worker/layers/attention.h"
+#include "services/worker/layers/cpu_rows.h"
+#include "services/worker/layers/mlp.h"
+#include "services/worker/layers/norms.h"
+#include "services/worker/models/packed_attention.h"
+
+// Legend: t rows, h hidden size, w width of stacked q, k, v (or gate, up), n heads.
+namespace lathe::worker {
+
+// Activations of a layer that its backward step cannot recompute cheaply.
+struct DecoderLayer::Saved : LayerSaved {
+  at::Tensor x_th;         // layer input
+  at::Tensor qkv_tw;       // before q/k norm and rope
+  at::Tensor attn_tw;      // attention output, before o
+  at::Tensor log_sums_tn;  // AttentionOutput::log_sums
+  at::Tensor mid_th;       // after the attention residual
+  at::Tensor gate_up_tw;   // before the activation
+};
+
+DecoderLayer::DecoderLayer(const DecoderLayerContext& context, int64_t index)
+    : context_(context),
+      index_(index),
+      spec_(context.part.local.layers[index]),
+      eps_(context.part.local.rms_norm_eps),
+      rope_(context.ropes[spec_.attention.rope]),
+      qkv_(context.part, context.weights, spec_.qkv),
+      o_(context.part, context.weights, spec_.o),
+      gate_up_(context.part, context.weights, spec_.gate_up),
+      down_(context.part, context.weights, spec_.down) {}
+
+std::vector<int64_t> DecoderLayer::UnitsOf(ModelStep::Kind kind) const {
+  const bool is_recompute = kind == ModelStep::Kind::kRecompute;
+  const int64_t last = is_recompute ? gate_up_.unit() : down_.unit();
+  std::vector<int64_t> units(last - qkv_.unit() + 1);
+  std::iota(units.begin(), units.end(), qkv_.unit());
+  if (kind == ModelStep::Kind::kBackward) std::reverse(units.begin(), units.end());
+  return units;
+}
+
+void DecoderLayer::Unshard(const StackedLinear& linear, const StackedLinear* next) const {
+  if (!context_.weights.shared.has_value()) return;
+  context_.weights.shared->units->Unshard(
+      linear.unit(), next == nullptr ? std::nullopt : std::optional(next->unit()));
+}
+
+at::Tensor DecoderLayer::SplitHeads(const at::Tensor& x_tw) const {
+  return x_tw.view({x_tw.size(0), -1, spec_.attention.head_dim});
+}
+
+at::Tensor DecoderLayer::ForwardSaving(const at::Tensor& x, const PackedRows& rows,
+                                       bool wants_output,
+                                       std::unique_ptr<LayerSaved>* saved) const {
+  PackedAttention attention(rows.cu_seqlens, context_.attention_arithmetic);
+  auto layer_saved = std::make_unique<Saved>();
+  at::Tensor y = Forward(x, rows, attention, layer_saved.get(), wants_output);
+  layer_saved->log_sums_tn = attention.log_sums();
+  *saved = std::move(layer_saved);
+  return y;
+}
+
+at::Tensor DecoderLayer::Forward(const at::Tensor& x, const PackedRows& rows,
+                                 AttentionContext& attention, Saved* saved,
+                                 bool wants_output) const {
+  const at::Tensor mid_th = Attend(x, rows, attention, saved);
+
+  Unshard(gate_up_, wants_output ? &down_ : nullptr);
+  const at::Tensor normed_th = RmsNorm(mid_th, Vector(spec_.mlp_norm), eps_);
+  const at::Tensor gate_up_tw = gate_up_.Forward(normed_th, rows.segments);
+  if (saved != nullptr) {
+    saved->mid_th = mid_th;
+    saved->gate_up_tw = gate_up_tw;
+  }
+  if (!wants_output) return {};
+
+  Unshard(down_);
+  const at::Tensor act_tw = SiluMul(gate_up_.Slice(gate_up_tw, 0), gate_up_.Slice(gate_up_tw, 1));
+  const at::Tensor out_th = down_.ForwardOnto(mid_th, act_tw, rows.segments);
+  context_.tp.Sum("output of the MLP", out_th);
+  return out_th;
+}
+
+at::Tensor DecoderLayer::Attend(const at::Tensor& x, const PackedRows& rows,
+                                AttentionContext& attention, Saved* saved) const {
+  Unshard(qkv_, &gate_up_);
+  const at::Tensor normed_th = RmsNorm(x, Vector(spec_.attention_norm), eps_);
+  const at::Tensor qkv_tw = qkv_.Forward(normed_th, rows.segments);
+  const QkHeads heads = {SplitHeads(qkv_.Slice(qkv_tw, 0)), SplitHeads(qkv_.Slice(qkv_tw, 1))};
+  const QkNormWeights norms = {
+      .q_weight = Vector(spec_.q_norm), .k_weight = Vector(spec_.k_norm), .eps = eps_};
+  const at::Tensor attn_tw = attention
+                                 .NormRopeAttend(index_, heads, SplitHeads(qkv_.Slice(qkv_tw, 2)),
+                                                 norms, rope_, rows.positions)
+                                 .flatten(1);
+  const at::Tensor mid_th = o_.ForwardOnto(x, attn_tw, rows.segments);
+  context_.tp.Sum("output of attention", mid_th);
+  if (saved != nullptr) {
+    saved->x_th = x;
+    saved->qkv_tw = qkv_tw;
+    saved->attn_tw = attn_tw;
+  }
+  return mid_th;
+}
+
+at::Tensor DecoderLayer::Backward(const at::Tensor& dy, const PackedRows& rows, LayerSaved& saved,
+                                  std::vector<AdapterGradients*>& gradients) const {
+  auto& layer_saved = static_cast<Saved&>(saved);
+  const at::Tensor dmid_th = MlpBackward(dy, rows, layer_saved, gradients);
+  return AttentionBackward(dmid_th, rows, layer_saved, gradients);
+}
+
+at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& rows, Saved& saved,
+                                     std::vector<AdapterGradients*>& gradients) const {
+  const at::Tensor gate_tw = gate_up_.Slice(saved.gate_up_tw, 0);
+  const at::Tensor up_tw = gate_up_.Slice(saved.gate_up_tw, 1);
+
+  Unshard(down_, &gate_up_);
+  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
+  const at::Tensor dact_tw = down_.Backward(act_tw, dy, rows.segments, gradients);
+
+  // Writes the gradients over their activations.
+  SiluMulBackward(gate_tw, up_tw, dact_tw);
+  const at::Tensor dgate_up_tw = std::move(saved.gate_up_tw);
+
+  Unshard(gate_up_, &qkv_);
+  const at::Tensor& norm = Vector(spec_.mlp_norm);
+  const at::Tensor normed_th = RmsNorm(saved.mid_th, norm, eps_);
+  const at::Tensor dnormed_th = gate_up_.Backward(normed_th, dgate_up_tw, rows.segments, gradients);
+  context_.tp.Sum("gradient of the MLP's input", dnormed_th);
+  return RmsNormBackwardOnto(dy, saved.mid_th, norm, eps_, dnormed_th);
+}
+
+at::Tensor DecoderLayer::AttentionBackward(const at::Tensor& dy, const PackedRows& rows,
+                                           Saved& saved,
+                                           std::vector<AdapterGradients*>& gradients) const {
+  const at::Tensor q_tw = qkv_.Slice(saved.qkv_tw, 0);
+  const at::Tensor k_tw = qkv_.Slice(saved.qkv_tw, 1);
+  const at::Tensor v_tw = qkv_.Slice(saved.qkv_tw, 2);
+  const QkHeads raw = {SplitHeads(q_tw), SplitHeads(k_tw)};
+  const QkNormWeights norms = {
+      .q_weight = Vector(spec_.q_norm), .k_weight = Vector(spec_.k_norm), .eps = eps_};
+
+  Unshard(qkv_);
+  const at::Tensor dattn_tw = o_.Backward(saved.attn_tw, dy, rows.segments, gradients);
+  const QkHeads normed = NormRope(raw, norms, rope_, rows.positions);
+  const AttentionGradients d =
+      CausalAttentionBackward(normed.q, normed.k, SplitHeads(v_tw), rows.cu_seqlens,
+                              {.out = SplitHeads(saved.attn_tw), .log_sums = saved.log_sums_tn},
+                              SplitHeads(dattn_tw), context_.attention_arithmetic);
+
+  NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
+  CopyRows(d.dv.flatten(1), v_tw);
+  const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
+
+  const at::Tensor& norm = Vector(spec_.attention_norm);
+  const at::Tensor normed_th = RmsNorm(saved.x_th, norm, eps_);
+  const at::Tensor dnormed_th = qkv_.Backward(normed_th, dqkv_tw, rows.segments, gradients);
+  context_.tp.Sum("gradient of attention's input", dnormed_th);
+  return RmsNormBackwardOnto(dy, saved.x_th, norm, eps_, dnormed_th);
+}
+
+}  // namespace lathe::worker

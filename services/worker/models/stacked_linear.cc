@@ -1,0 +1,59 @@
+#include "services/worker/models/stacked_linear.h"
+
+#include "services/worker/layers/base_linear.h"
+
+namespace lathe::worker {
+
+StackedLinear::StackedLinear(const ModelPart& part, const DecoderWeights& weights, int64_t index)
+    : weight_(weights.stacks[index]),
+      bias_(weights.biases[index]),
+      arithmetic_(weights.arithmetic),
+      first_row_(part.whole.linears->stacks[index].first),
+      unit_(part.whole.linears->stacks[index].unit),
+      is_first_rank_(part.place.index == 0) {
+  const LinearTable& table = *part.whole.linears;
+  int64_t end = 0;
+  for (int64_t i = 0; i < table.stacks[index].count; ++i) {
+    end += OutputsOf(part, table.rows[first_row_ + i]).features.size;
+    ends_.push_back(end);
+  }
+}
+
+at::Tensor StackedLinear::Slice(const at::Tensor& y, int64_t i) const {
+  const int64_t begin = i == 0 ? 0 : ends_[i - 1];
+  return y.narrow(1, begin, ends_[i] - begin);
+}
+
+std::vector<LoraPart> StackedLinear::PartsOf(const at::Tensor& y) const {
+  if (ends_.size() == 1) return {{first_row_, y}};
+  std::vector<LoraPart> parts;
+  parts.reserve(ends_.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(ends_.size()); ++i) {
+    parts.push_back({first_row_ + i, Slice(y, i)});
+  }
+  return parts;
+}
+
+at::Tensor StackedLinear::Forward(const at::Tensor& x, const std::vector<Segment>& segments) const {
+  at::Tensor y = BaseLinear(x, weight_, bias_, arithmetic_);
+  AddLora(x, segments, PartsOf(y));
+  return y;
+}
+
+at::Tensor StackedLinear::ForwardOnto(const at::Tensor& residual, const at::Tensor& x,
+                                      const std::vector<Segment>& segments) const {
+  at::Tensor y = is_first_rank_ ? BaseLinearOnto(residual, x, weight_, bias_, arithmetic_)
+                                : BaseLinear(x, weight_, /*bias=*/{}, arithmetic_);
+  AddLora(x, segments, PartsOf(y));
+  return y;
+}
+
+at::Tensor StackedLinear::Backward(const at::Tensor& x, const at::Tensor& dy,
+                                   const std::vector<Segment>& segments,
+                                   const std::vector<AdapterGradients*>& gradients) const {
+  at::Tensor dx = BaseLinearBackward(dy, weight_, arithmetic_);
+  AddLoraBackward(x, segments, PartsOf(dy), gradients, dx);
+  return dx;
+}
+
+}  // namespace lathe::worker
