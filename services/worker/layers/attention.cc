@@ -25,6 +25,7 @@ struct Shape {
   int64_t num_kv_heads;
   int64_t group;  // query heads per kv head
   int64_t head_dim;
+  int64_t window;
 
   int64_t ProductsOf(const std::vector<Stretch>& stretches) const {
     int64_t num_pairs = 0;
@@ -33,11 +34,12 @@ struct Shape {
   }
 };
 
-Shape ShapeOf(const at::Tensor& q, const at::Tensor& k) {
-  return {.num_kv_heads = k.size(1), .group = q.size(1) / k.size(1), .head_dim = q.size(2)};
+Shape ShapeOf(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k) {
+  return {.num_kv_heads = k.size(1),
+          .group = q.size(1) / k.size(1),
+          .head_dim = q.size(2),
+          .window = spec.window};
 }
-
-int64_t Triangle(int64_t n) { return n * (n + 1) / 2; }
 
 // Calls add(row, length) for each sequence that has rows.
 template <typename F>
@@ -53,12 +55,13 @@ void CostlyFirst(std::vector<Stretch>& stretches) {
                    [](const Stretch& a, const Stretch& b) { return a.num_pairs > b.num_pairs; });
 }
 
-void Cut(int64_t row, int64_t length, int64_t step, Gradients gradients,
+void Cut(int64_t row, int64_t length, int64_t window, int64_t step, Gradients gradients,
          std::vector<Stretch>& stretches) {
   for (int64_t begin = 0; begin < length; begin += step) {
     const int64_t end = std::min(begin + step, length);
-    const int64_t seen = Triangle(end) - Triangle(begin);
-    const int64_t seen_by = (end - begin) * (length - end) + Triangle(end - begin);
+    const int64_t seen = NumPairs(end, window) - NumPairs(begin, window);
+    // Seen from the end of the sequence, a key's queries are a query's keys.
+    const int64_t seen_by = NumPairs(length - begin, window) - NumPairs(length - end, window);
     stretches.push_back({.row = row,
                          .length = length,
                          .begin = begin,
@@ -68,17 +71,17 @@ void Cut(int64_t row, int64_t length, int64_t step, Gradients gradients,
   }
 }
 
-AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens,
+AttentionOutput ForwardByKernel(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic) {
-  const Shape shape = ShapeOf(q, k);
+  const Shape shape = ShapeOf(spec, q, k);
   const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
   const int64_t step = is_bf16 ? AttentionChunkBf16(shape.group) : AttentionChunk(shape.group);
   AttentionOutput output = {.out = at::empty(q.sizes(), q.options()),
                             .log_sums = at::empty({q.size(0), q.size(1), 1}, q.options())};
   std::vector<Stretch> stretches;
   ForSequences(cu_seqlens, [&](int64_t row, int64_t length) {
-    Cut(row, length, step, Gradients::kQueries, stretches);
+    Cut(row, length, shape.window, step, Gradients::kQueries, stretches);
   });
   CostlyFirst(stretches);
   const auto attend = [&](int64_t task, float* scratch) {
@@ -93,7 +96,8 @@ AttentionOutput ForwardByKernel(const at::Tensor& q, const at::Tensor& k, const 
                                       .num_positions = stretch.end - stretch.begin,
                                       .group = shape.group,
                                       .head_dim = shape.head_dim,
-                                      .scale = AttentionScale(shape.head_dim)};
+                                      .scale = static_cast<float>(spec.scale),
+                                      .window = spec.window};
     const KeyRows keys = {.keys = HeadRowsOf(k, stretch.row, kv_head).data,
                           .values = HeadRowsOf(v, stretch.row, kv_head).data,
                           .key_stride = k.stride(0),
@@ -113,16 +117,18 @@ std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const S
   constexpr int64_t kCutKeys = 2 * kAttentionKeyBlock;
   const int64_t cut_queries = 2 * AttentionChunk(shape.group);
   int64_t num_pairs = 0;
-  ForSequences(cu_seqlens, [&](int64_t, int64_t length) { num_pairs += Triangle(length); });
+  ForSequences(cu_seqlens,
+               [&](int64_t, int64_t length) { num_pairs += NumPairs(length, shape.window); });
   const double fair_share = static_cast<double>(num_pairs * shape.num_kv_heads) /
                             static_cast<double>(ComputeTeam().num_threads());
   std::vector<Stretch> stretches;
   ForSequences(cu_seqlens, [&](int64_t row, int64_t length) {
-    if (static_cast<double>(Triangle(length)) <= kPriceOfCutting * fair_share) {
-      Cut(row, length, length, Gradients::kAll, stretches);
+    const int64_t window = shape.window;
+    if (static_cast<double>(NumPairs(length, window)) <= kPriceOfCutting * fair_share) {
+      Cut(row, length, window, length, Gradients::kAll, stretches);
     } else {
-      Cut(row, length, kCutKeys, Gradients::kKeys, stretches);
-      Cut(row, length, cut_queries, Gradients::kQueries, stretches);
+      Cut(row, length, window, kCutKeys, Gradients::kKeys, stretches);
+      Cut(row, length, window, cut_queries, Gradients::kQueries, stretches);
     }
   });
   CostlyFirst(stretches);
@@ -143,11 +149,12 @@ at::Tensor Deltas(const at::Tensor& out, const at::Tensor& dout) {
   return deltas;
 }
 
-AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+AttentionGradients BackwardByKernel(const AttentionSpec& spec, const at::Tensor& q,
+                                    const at::Tensor& k, const at::Tensor& v,
                                     const std::vector<int64_t>& cu_seqlens,
                                     const AttentionOutput& output, const at::Tensor& dout,
                                     MatmulArithmetic arithmetic) {
-  const Shape shape = ShapeOf(q, k);
+  const Shape shape = ShapeOf(spec, q, k);
   const at::Tensor log_sums = output.log_sums.unsqueeze(2);
   const at::Tensor deltas = Deltas(output.out, dout);
   AttentionGradients d{.dq = at::empty(q.sizes(), q.options()),
@@ -174,7 +181,8 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
                      .num_positions = stretch.length,
                      .group = shape.group,
                      .head_dim = shape.head_dim,
-                     .scale = AttentionScale(shape.head_dim)},
+                     .scale = static_cast<float>(spec.scale),
+                     .window = spec.window},
                     {stretch.gradients, stretch.begin, stretch.end}, scratch);
   };
   RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
@@ -184,24 +192,24 @@ AttentionGradients BackwardByKernel(const at::Tensor& q, const at::Tensor& k, co
 
 }  // namespace
 
-AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens,
+AttentionOutput CausalAttention(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic) {
   if (HasCpuRows(q) && HasCpuRows(k) && HasCpuRows(v)) {
-    return ForwardByKernel(q, k, v, cu_seqlens, arithmetic);
+    return ForwardByKernel(spec, q, k, v, cu_seqlens, arithmetic);
   }
-  return {.out = CausalAttentionByTorch(q, k, v, cu_seqlens), .log_sums = {}};
+  return {.out = CausalAttentionByTorch(spec, q, k, v, cu_seqlens), .log_sums = {}};
 }
 
-AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
-                                           const at::Tensor& v,
+AttentionGradients CausalAttentionBackward(const AttentionSpec& spec, const at::Tensor& q,
+                                           const at::Tensor& k, const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
                                            const AttentionOutput& output, const at::Tensor& dout,
                                            MatmulArithmetic arithmetic) {
   if (output.log_sums.defined() && HasCpuRows(dout)) {
-    return BackwardByKernel(q, k, v, cu_seqlens, output, dout, arithmetic);
+    return BackwardByKernel(spec, q, k, v, cu_seqlens, output, dout, arithmetic);
   }
-  return CausalAttentionBackwardByTorch(q, k, v, cu_seqlens, dout);
+  return CausalAttentionBackwardByTorch(spec, q, k, v, cu_seqlens, dout);
 }
 
 }  // namespace lathe::worker

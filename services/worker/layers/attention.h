@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "services/worker/kernels/cpu/matmul/weight_matmul.h"
+#include "services/worker/spec/attention_spec.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
@@ -16,16 +17,17 @@ struct AttentionOutput {
   at::Tensor log_sums;
 };
 
-// Computes softmax(q k^T / sqrt(D)) v. Each position attends to itself and to the positions before
-// it in its sequence.
+// Computes softmax(scale q k^T) v. Each position attends to itself and to the positions before it
+// in its sequence, or only to those in its window. `spec` gives scale and window; the tensors give
+// the heads.
 //   q [T, Hq, D];  k, v [T, Hk, D], Hk divides Hq;  cu_seqlens [S + 1], rows of sequence s are
 //   [cu[s], cu[s+1])
 // fp32 tensors on a CPU use our kernels, and `arithmetic` selects their products; bf16 products
-// require an even D. The kernels' cost grows with the sum of the squared lengths, and they keep
+// require an even D. The kernels' cost grows with the pairs of tokens that attend, and they keep
 // nothing of the size of a score matrix. A sequence's bits do not depend on its neighbours or on
 // the threads. In all other cases torch computes, in the tensors' dtype.
-AttentionOutput CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<int64_t>& cu_seqlens,
+AttentionOutput CausalAttention(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v, const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic);
 
 struct AttentionGradients {
@@ -35,9 +37,9 @@ struct AttentionGradients {
 };
 
 // Computes the gradients of CausalAttention for dL/dout [T, Hq, D]. `output` is the result of
-// CausalAttention for the same `arithmetic`.
-AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor& k,
-                                           const at::Tensor& v,
+// CausalAttention for the same `spec` and `arithmetic`.
+AttentionGradients CausalAttentionBackward(const AttentionSpec& spec, const at::Tensor& q,
+                                           const at::Tensor& k, const at::Tensor& v,
                                            const std::vector<int64_t>& cu_seqlens,
                                            const AttentionOutput& output, const at::Tensor& dout,
                                            MatmulArithmetic arithmetic);
@@ -45,11 +47,12 @@ AttentionGradients CausalAttentionBackward(const at::Tensor& q, const at::Tensor
 // The same functions by torch operations: for devices other than a CPU, and as a reference in
 // tests. Neighbouring sequences of equal length share matrix products, so a caller that can choose
 // the order should sort by length. At any time only one tile of queries has its scores in memory.
-at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor CausalAttentionByTorch(const AttentionSpec& spec, const at::Tensor& q,
+                                  const at::Tensor& k, const at::Tensor& v,
                                   const std::vector<int64_t>& cu_seqlens);
 
-AttentionGradients CausalAttentionBackwardByTorch(const at::Tensor& q, const at::Tensor& k,
-                                                  const at::Tensor& v,
+AttentionGradients CausalAttentionBackwardByTorch(const AttentionSpec& spec, const at::Tensor& q,
+                                                  const at::Tensor& k, const at::Tensor& v,
                                                   const std::vector<int64_t>& cu_seqlens,
                                                   const at::Tensor& dout);
 

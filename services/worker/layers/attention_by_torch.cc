@@ -1,7 +1,6 @@
 #include "services/worker/layers/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 // Legend: s sequences of one run, n positions of each, h key/value heads, g query heads per
@@ -46,25 +45,47 @@ at::Tensor Matrices(const at::Tensor& x, int64_t begin, int64_t size) {
   return x.narrow(3, begin, size).reshape({x.size(0) * x.size(1), x.size(2) * size, x.size(4)});
 }
 
-// Returns the attention probabilities of queries [begin, begin + size): [s·h, g·t, m].
-at::Tensor Probabilities(const at::Tensor& q, const at::Tensor& k, int64_t groups, int64_t begin,
-                         int64_t size, double scale) {
-  at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(scale);
+// A tile of queries [begin, begin + size) and the keys that they see together.
+struct Tile {
+  Tile(const AttentionSpec& spec, int64_t first_query, int64_t num_queries)
+      : begin(first_query),
+        size(num_queries),
+        first_key(spec.window == 0 ? 0 : std::max<int64_t>(0, begin + 1 - spec.window)),
+        num_keys(begin + size - first_key) {}
+
+  at::Tensor KeysOf(const at::Tensor& x) const { return x.narrow(1, first_key, num_keys); }
+
+  int64_t begin;
+  int64_t size;
+  int64_t first_key;
+  int64_t num_keys;
+};
+
+// Returns the attention probabilities of a tile: [s·h, g·t, m].
+at::Tensor Probabilities(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                         int64_t groups, const Tile& tile) {
+  constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+  at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(spec.scale);
+  const at::Tensor by_query = scores.view({-1, groups, tile.size, tile.num_keys});
+  const auto options = q.options().dtype(at::kBool);
   // Only the last `size` keys can come after a query.
-  const at::Tensor future = at::triu(at::ones({size, size}, q.options().dtype(at::kBool)), 1);
-  scores.view({-1, groups, size, begin + size})
-      .narrow(3, begin, size)
-      .masked_fill_(future, -std::numeric_limits<double>::infinity());
+  const at::Tensor future = at::ones({tile.size, tile.size}, options).triu_(1);
+  by_query.narrow(3, tile.num_keys - tile.size, tile.size).masked_fill_(future, kMinusInfinity);
+  if (spec.window != 0) {
+    const at::Tensor past = at::ones({tile.size, tile.num_keys}, options)
+                                .tril_(tile.begin - tile.first_key - spec.window);
+    by_query.masked_fill_(past, kMinusInfinity);
+  }
   return at::softmax(scores, -1);
 }
 
 }  // namespace
 
-at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor CausalAttentionByTorch(const AttentionSpec& spec, const at::Tensor& q,
+                                  const at::Tensor& k, const at::Tensor& v,
                                   const std::vector<int64_t>& cu_seqlens) {
   const int64_t num_kv_heads = k.size(1);
   const int64_t groups = q.size(1) / num_kv_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
   at::Tensor out = at::empty(q.sizes(), q.options());
   for (const Run& run : FindRuns(cu_seqlens)) {
     const at::Tensor q_heads = Heads(q, run, num_kv_heads);
@@ -73,23 +94,22 @@ at::Tensor CausalAttentionByTorch(const at::Tensor& q, const at::Tensor& k, cons
     at::Tensor out_heads = Heads(out, run, num_kv_heads);
     for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
       const int64_t size = std::min(kTileRows, run.length - begin);
+      const Tile tile(spec, begin, size);
       const at::Tensor p =
-          Probabilities(Matrices(q_heads, begin, size), k_all.narrow(1, 0, begin + size), groups,
-                        begin, size, scale);
+          Probabilities(spec, Matrices(q_heads, begin, size), tile.KeysOf(k_all), groups, tile);
       at::Tensor out_tile = out_heads.narrow(3, begin, size);
-      out_tile.copy_(at::bmm(p, v_all.narrow(1, 0, begin + size)).view(out_tile.sizes()));
+      out_tile.copy_(at::bmm(p, tile.KeysOf(v_all)).view(out_tile.sizes()));
     }
   }
   return out;
 }
 
-AttentionGradients CausalAttentionBackwardByTorch(const at::Tensor& q, const at::Tensor& k,
-                                                  const at::Tensor& v,
+AttentionGradients CausalAttentionBackwardByTorch(const AttentionSpec& spec, const at::Tensor& q,
+                                                  const at::Tensor& k, const at::Tensor& v,
                                                   const std::vector<int64_t>& cu_seqlens,
                                                   const at::Tensor& dout) {
   const int64_t num_kv_heads = k.size(1);
   const int64_t groups = q.size(1) / num_kv_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
   AttentionGradients gradients{.dq = at::empty(q.sizes(), q.options()),
                                .dk = at::empty(k.sizes(), k.options()),
                                .dv = at::empty(v.sizes(), v.options())};
@@ -103,18 +123,18 @@ AttentionGradients CausalAttentionBackwardByTorch(const at::Tensor& q, const at:
     at::Tensor dq_heads = Heads(gradients.dq, run, num_kv_heads);
     for (int64_t begin = 0; begin < run.length; begin += kTileRows) {
       const int64_t size = std::min(kTileRows, run.length - begin);
-      const int64_t num_keys = begin + size;
+      const Tile tile(spec, begin, size);
       const at::Tensor q_tile = Matrices(q_heads, begin, size);
       const at::Tensor dout_tile = Matrices(dout_heads, begin, size);
-      const at::Tensor k_tile = k_all.narrow(1, 0, num_keys);
-      const at::Tensor v_tile = v_all.narrow(1, 0, num_keys);
-      const at::Tensor p = Probabilities(q_tile, k_tile, groups, begin, size, scale);
+      const at::Tensor k_tile = tile.KeysOf(k_all);
+      const at::Tensor v_tile = tile.KeysOf(v_all);
+      const at::Tensor p = Probabilities(spec, q_tile, k_tile, groups, tile);
 
-      dv_all.narrow(1, 0, num_keys).baddbmm_(p.transpose(1, 2), dout_tile);
+      tile.KeysOf(dv_all).baddbmm_(p.transpose(1, 2), dout_tile);
       // dS = P (dP - sum_j dP_j P_j), and S = scale q k^T.
       const at::Tensor dp = at::bmm(dout_tile, v_tile.transpose(1, 2));
-      const at::Tensor ds = at::_softmax_backward_data(dp, p, -1, p.scalar_type()).mul_(scale);
-      dk_all.narrow(1, 0, num_keys).baddbmm_(ds.transpose(1, 2), q_tile);
+      const at::Tensor ds = at::_softmax_backward_data(dp, p, -1, p.scalar_type()).mul_(spec.scale);
+      tile.KeysOf(dk_all).baddbmm_(ds.transpose(1, 2), q_tile);
       at::Tensor dq_tile = dq_heads.narrow(3, begin, size);
       dq_tile.copy_(at::bmm(ds, k_tile).view(dq_tile.sizes()));
     }

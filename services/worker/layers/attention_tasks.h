@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -22,10 +21,6 @@ inline HeadRows HeadRowsOf(const at::Tensor& x, int64_t row, int64_t head) {
   return {.data = data + row * x.stride(0) + head * x.stride(1),
           .row_stride = x.stride(0),
           .head_stride = x.stride(1)};
-}
-
-inline float AttentionScale(int64_t head_dim) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
 // A buffer of floats that starts at a cache line, so that a vector load never crosses two lines.

@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -27,29 +26,40 @@ std::vector<MatmulArithmetic> Arithmetics() {
   return all;
 }
 
+AttentionSpec SpecOf(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
+                     int64_t window = 0) {
+  return {.num_heads = num_heads,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .scale = ScaleOf(head_dim),
+          .window = window};
+}
+
 // The definition of attention, one sequence and one head after another, for autograd.
-at::Tensor ReferenceSequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor ReferenceSequence(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                             const at::Tensor& v) {
   const int64_t n = q.size(0);
   const int64_t groups = q.size(1) / k.size(1);
-  const at::Tensor future = at::ones({n, n}, at::kBool).triu(1);
+  at::Tensor unseen = at::ones({n, n}, at::kBool).triu(1);
+  if (spec.window != 0) unseen = unseen.logical_or(at::ones({n, n}, at::kBool).tril(-spec.window));
   std::vector<at::Tensor> heads;
   for (int64_t head = 0; head < q.size(1); ++head) {
-    const at::Tensor scores = at::mm(q.select(1, head), k.select(1, head / groups).t()) /
-                              std::sqrt(static_cast<double>(q.size(2)));
+    const at::Tensor scores =
+        at::mm(q.select(1, head), k.select(1, head / groups).t()) * spec.scale;
     const at::Tensor p =
-        scores.masked_fill(future, -std::numeric_limits<double>::infinity()).softmax(-1);
+        scores.masked_fill(unseen, -std::numeric_limits<double>::infinity()).softmax(-1);
     heads.push_back(at::mm(p, v.select(1, head / groups)));
   }
   return at::stack(heads, 1);
 }
 
-at::Tensor Reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const std::vector<int64_t>& cu_seqlens) {
+at::Tensor Reference(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                     const at::Tensor& v, const std::vector<int64_t>& cu_seqlens) {
   std::vector<at::Tensor> sequences;
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const int64_t begin = cu_seqlens[s];
     const int64_t size = cu_seqlens[s + 1] - begin;
-    sequences.push_back(ReferenceSequence(q.narrow(0, begin, size), k.narrow(0, begin, size),
+    sequences.push_back(ReferenceSequence(spec, q.narrow(0, begin, size), k.narrow(0, begin, size),
                                           v.narrow(0, begin, size)));
   }
   return at::cat(sequences);
@@ -90,15 +100,42 @@ struct Results {
   AttentionGradients d;
 };
 
-Results Run(const Inputs& x, const std::vector<int64_t>& cu_seqlens, MatmulArithmetic arithmetic) {
-  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, cu_seqlens, arithmetic);
+Results Run(const AttentionSpec& spec, const Inputs& x, const std::vector<int64_t>& cu_seqlens,
+            MatmulArithmetic arithmetic) {
+  const AttentionOutput output = CausalAttention(spec, x.q, x.k, x.v, cu_seqlens, arithmetic);
   return {output.out,
-          CausalAttentionBackward(x.q, x.k, x.v, cu_seqlens, output, x.dout, arithmetic)};
+          CausalAttentionBackward(spec, x.q, x.k, x.v, cu_seqlens, output, x.dout, arithmetic)};
 }
 
 bool Equal(const Results& a, const Results& b) {
   return at::equal(a.out, b.out) && at::equal(a.d.dq, b.d.dq) && at::equal(a.d.dk, b.d.dk) &&
          at::equal(a.d.dv, b.d.dv);
+}
+
+// Compares the kernels with autograd over the definition in fp64.
+void CheckKernels(MatmulArithmetic arithmetic, int64_t group, int64_t head_dim, int64_t window) {
+  CAPTURE(group, head_dim, window);
+  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
+  const double tolerance = is_bf16 ? kBf16Tolerance : kAttentionFloatTolerance;
+  at::manual_seed(100 * group + head_dim);
+  // Lengths around the sizes of vectors, of key blocks and of query chunks, and an empty sequence.
+  const std::vector<int64_t> cu_seqlens = {0, 1, 17, 33, 33, 97, 226, 229};
+  const Inputs random = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
+  const Inputs x = is_bf16 ? random.Rounded() : random;
+  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
+  const at::Tensor q = leaf(x.q);
+  const at::Tensor k = leaf(x.k);
+  const at::Tensor v = leaf(x.v);
+
+  const AttentionSpec spec = SpecOf(2 * group, 2, head_dim, window);
+  const at::Tensor expected = Reference(spec, q, k, v, cu_seqlens);
+  expected.backward(x.dout.to(at::kDouble));
+  const Results results = Run(spec, x, cu_seqlens, arithmetic);
+
+  CHECK(RelativeDiff(results.out, expected.detach()) < tolerance);
+  CHECK(RelativeDiff(results.d.dq, q.grad()) < tolerance);
+  CHECK(RelativeDiff(results.d.dk, k.grad()) < tolerance);
+  CHECK(RelativeDiff(results.d.dv, v.grad()) < tolerance);
 }
 
 }  // namespace
@@ -111,16 +148,19 @@ TEST_CASE("CausalAttention: forward and backward by torch equal autograd over th
       GENERATE(std::vector<int64_t>{0, 5}, std::vector<int64_t>{0, 1, 2, 6, 10, 14, 17},
                std::vector<int64_t>{0, 600, 603}, std::vector<int64_t>{0, 300, 600});
   const int64_t num_kv_heads = GENERATE(1, 2, 4);
+  const int64_t window = GENERATE(0, 4);
   const int64_t num_rows = cu_seqlens.back();
   const at::Tensor q = Leaf({num_rows, 4, 6});
   const at::Tensor k = Leaf({num_rows, num_kv_heads, 6});
   const at::Tensor v = Leaf({num_rows, num_kv_heads, 6});
   const at::Tensor dout = at::randn({num_rows, 4, 6}, at::kDouble);
 
-  const at::Tensor expected = Reference(q, k, v, cu_seqlens);
+  AttentionSpec spec = SpecOf(4, num_kv_heads, 6, window);
+  spec.scale = 0.3;  // not that of most families
+  const at::Tensor expected = Reference(spec, q, k, v, cu_seqlens);
   expected.backward(dout);
   const Results results =
-      Run({q.detach(), k.detach(), v.detach(), dout}, cu_seqlens, MatmulArithmetic::kFp32);
+      Run(spec, {q.detach(), k.detach(), v.detach(), dout}, cu_seqlens, MatmulArithmetic::kFp32);
 
   CHECK(RelativeDiff(results.out, expected.detach()) < kAttentionTolerance);
   CHECK(RelativeDiff(results.d.dq, q.grad()) < kAttentionTolerance);
@@ -131,37 +171,27 @@ TEST_CASE("CausalAttention: forward and backward by torch equal autograd over th
 TEST_CASE("CausalAttention: the kernels equal autograd over the definition in fp64",
           "[layers][attention]") {
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
-  const bool is_bf16 = arithmetic == MatmulArithmetic::kBf16;
-  const double tolerance = is_bf16 ? kBf16Tolerance : kAttentionFloatTolerance;
   const int64_t group = GENERATE(1, 2, 4, 5, 8);
   const int64_t head_dim = GENERATE(6, 16, 24, 64, 128, 256);
-  at::manual_seed(100 * group + head_dim);
-  // Lengths around the sizes of vectors, of key blocks and of query chunks, and an empty sequence.
-  const std::vector<int64_t> cu_seqlens = {0, 1, 17, 33, 33, 97, 226, 229};
-  const Inputs random = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
-  const Inputs x = is_bf16 ? random.Rounded() : random;
-  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
-  const at::Tensor q = leaf(x.q);
-  const at::Tensor k = leaf(x.k);
-  const at::Tensor v = leaf(x.v);
+  CheckKernels(arithmetic, group, head_dim, /*window=*/0);
+}
 
-  const at::Tensor expected = Reference(q, k, v, cu_seqlens);
-  expected.backward(x.dout.to(at::kDouble));
-  const Results results = Run(x, cu_seqlens, arithmetic);
-
-  CHECK(RelativeDiff(results.out, expected.detach()) < tolerance);
-  CHECK(RelativeDiff(results.d.dq, q.grad()) < tolerance);
-  CHECK(RelativeDiff(results.d.dk, k.grad()) < tolerance);
-  CHECK(RelativeDiff(results.d.dv, v.grad()) < tolerance);
+TEST_CASE("CausalAttention: the kernels with a window equal autograd over the definition in fp64",
+          "[layers][attention]") {
+  const auto arithmetic = GENERATE(from_range(Arithmetics()));
+  const int64_t head_dim = GENERATE(6, 64, 256);
+  const int64_t window = GENERATE(7, 64, 100);
+  CheckKernels(arithmetic, /*group=*/3, head_dim, window);
 }
 
 TEST_CASE("CausalAttention: large scores overflow nowhere", "[layers][attention]") {
   at::manual_seed(9);
   Inputs x = RandomInputs(150, 1, 2, 16);
   x.q *= 100;
+  const AttentionSpec spec = SpecOf(2, 1, 16);
   const at::Tensor expected =
-      Reference(x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
-  const Results results = Run(x, {0, 150}, MatmulArithmetic::kFp32);
+      Reference(spec, x.q.to(at::kDouble), x.k.to(at::kDouble), x.v.to(at::kDouble), {0, 150});
+  const Results results = Run(spec, x, {0, 150}, MatmulArithmetic::kFp32);
   CHECK(RelativeDiff(results.out, expected) < 1e-3);  // scores near 400 amplify rounding
   CHECK(results.d.dk.isfinite().all().item<bool>());
 }
@@ -172,14 +202,16 @@ TEST_CASE("CausalAttention: a sequence's bits do not depend on what is packed be
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t group = GENERATE(1, 2, 3);
   const int64_t head_dim = GENERATE(16, 40, 128);
+  const int64_t window = GENERATE(0, 100);
   const std::vector<int64_t> cu_seqlens = {0, 3, 204, 205, 500};
   const Inputs x = RandomInputs(cu_seqlens.back(), 2, group, head_dim);
-  const Results packed = Run(x, cu_seqlens, arithmetic);
+  const AttentionSpec spec = SpecOf(2 * group, 2, head_dim, window);
+  const Results packed = Run(spec, x, cu_seqlens, arithmetic);
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const int64_t begin = cu_seqlens[s];
     const int64_t end = cu_seqlens[s + 1];
     const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, end - begin); };
-    const Results alone = Run(x.Rows(begin, end), {0, end - begin}, arithmetic);
+    const Results alone = Run(spec, x.Rows(begin, end), {0, end - begin}, arithmetic);
     CHECK(Equal(alone,
                 {rows(packed.out), {rows(packed.d.dq), rows(packed.d.dk), rows(packed.d.dv)}}));
   }
@@ -191,11 +223,12 @@ TEST_CASE("CausalAttention: a sequence cut for many threads has the bits of one 
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t group = GENERATE(1, 3);
   const Inputs x = RandomInputs(700, 2, group, 32);
+  const AttentionSpec spec = SpecOf(2 * group, 2, 32, GENERATE(0, 100));
   const int num_threads = at::get_num_threads();
   at::set_num_threads(1);
-  const Results whole = Run(x, {0, 690, 700}, arithmetic);
+  const Results whole = Run(spec, x, {0, 690, 700}, arithmetic);
   at::set_num_threads(16);
-  const Results cut = Run(x, {0, 690, 700}, arithmetic);
+  const Results cut = Run(spec, x, {0, 690, 700}, arithmetic);
   at::set_num_threads(num_threads);
   CHECK(Equal(cut, whole));
 }
@@ -210,8 +243,9 @@ TEST_CASE("CausalAttention: rows of a wider matrix give the same as a copy of th
   const at::Tensor dout = wide.narrow(1, 16, 24).view({9, 4, 6});
   const at::Tensor q = at::randn({9, 4, 6}, dtype);
   const at::Tensor k = at::randn({9, 2, 6}, dtype);
-  CHECK(Equal(Run({q, k, v, dout}, {0, 4, 9}, arithmetic),
-              Run({q, k, v.contiguous(), dout.contiguous()}, {0, 4, 9}, arithmetic)));
+  const AttentionSpec spec = SpecOf(4, 2, 6);
+  CHECK(Equal(Run(spec, {q, k, v, dout}, {0, 4, 9}, arithmetic),
+              Run(spec, {q, k, v.contiguous(), dout.contiguous()}, {0, 4, 9}, arithmetic)));
 }
 
 TEST_CASE("CausalAttention: bf16 arithmetic rounds q, k, v and dL/dout and nothing before that",
@@ -219,13 +253,15 @@ TEST_CASE("CausalAttention: bf16 arithmetic rounds q, k, v and dL/dout and nothi
   if (!CpuHasBf16()) return;
   at::manual_seed(12);
   const Inputs x = RandomInputs(90, 2, 2, 24);
-  const AttentionOutput output = CausalAttention(x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kBf16);
+  const AttentionSpec spec = SpecOf(4, 2, 24);
+  const AttentionOutput output =
+      CausalAttention(spec, x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kBf16);
   const Inputs rounded = x.Rounded();
-  CHECK(at::equal(
-      output.out,
-      CausalAttention(rounded.q, rounded.k, rounded.v, {0, 90}, MatmulArithmetic::kBf16).out));
-  CHECK_FALSE(
-      at::equal(output.out, CausalAttention(x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kFp32).out));
+  CHECK(at::equal(output.out, CausalAttention(spec, rounded.q, rounded.k, rounded.v, {0, 90},
+                                              MatmulArithmetic::kBf16)
+                                  .out));
+  CHECK_FALSE(at::equal(
+      output.out, CausalAttention(spec, x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kFp32).out));
 }
 
 }  // namespace lathe::worker

@@ -6,7 +6,6 @@
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/mlp.h"
 #include "services/worker/layers/norms.h"
-#include "services/worker/layers/rope.h"
 #include "services/worker/testing/test_diff.h"
 #include "services/worker/torch/aten.h"
 
@@ -56,38 +55,24 @@ TEST_CASE("RmsNorm: backward equals autograd", "[layers]") {
   CHECK(MaxDiff(RmsNormBackward(x.detach(), weight, 1e-3, dy), x.grad()) < kTolerance);
 }
 
-TEST_CASE("ApplyRope: rotates element i with element i + D/2 by position times frequency",
-          "[layers]") {
-  const RopeTable table(/*head_dim=*/4, /*num_positions=*/16, /*theta=*/100.0, at::kCPU);
-  const auto [cos, sin] = table.At(at::tensor({3}, at::kLong));
-  const at::Tensor x = at::tensor({1.0f, 2.0f, 3.0f, 4.0f}).view({1, 1, 4});
-  const at::Tensor y = ApplyRope(x, cos, sin).view({4});
-  // Frequencies are theta^0 = 1 and theta^(-1/2) = 0.1.
-  CHECK(y[0].item<double>() == Approx(1 * std::cos(3.0) - 3 * std::sin(3.0)).epsilon(1e-5));
-  CHECK(y[2].item<double>() == Approx(3 * std::cos(3.0) + 1 * std::sin(3.0)).epsilon(1e-5));
-  CHECK(y[1].item<double>() == Approx(2 * std::cos(0.3) - 4 * std::sin(0.3)).epsilon(1e-5));
-  CHECK(y[3].item<double>() == Approx(4 * std::cos(0.3) + 2 * std::sin(0.3)).epsilon(1e-5));
+at::Tensor Activated(Activation activation, const at::Tensor& x) {
+  return activation == Activation::kSilu ? at::silu(x) : at::gelu(x, "tanh");
 }
 
-TEST_CASE("ApplyRope: backward undoes forward", "[layers]") {
-  at::manual_seed(3);
-  const RopeTable table(8, 32, 1e4, at::kCPU);
-  const auto [cos, sin] = table.At(at::tensor({0, 5, 31}, at::kLong));
-  const at::Tensor x = at::randn({3, 2, 8});
-  CHECK(MaxDiff(ApplyRopeBackward(ApplyRope(x, cos, sin), cos, sin), x) < 1e-6);
-}
-
-TEST_CASE("SiluMul: backward equals autograd", "[layers]") {
+TEST_CASE("GatedActivation: backward equals autograd", "[layers]") {
   at::manual_seed(4);
+  const auto activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   const at::Tensor gate = Leaf(Random({4, 6}));
   const at::Tensor up = Leaf(Random({4, 6}));
   const at::Tensor dy = Random({4, 6});
-  (at::silu(gate) * up).backward(dy);
+  const at::Tensor expected = Activated(activation, gate) * up;
+  expected.backward(dy);
   const at::Tensor stacked = at::cat({gate.detach(), up.detach()}, 1);
-  SiluMulBackward(stacked.narrow(1, 0, 6), stacked.narrow(1, 6, 6), dy);
+  GatedActivationBackward(activation, stacked.narrow(1, 0, 6), stacked.narrow(1, 6, 6), dy);
   CHECK(MaxDiff(stacked.narrow(1, 0, 6), gate.grad()) < kTolerance);
   CHECK(MaxDiff(stacked.narrow(1, 6, 6), up.grad()) < kTolerance);
-  CHECK(MaxDiff(SiluMul(gate.detach(), up.detach()), (at::silu(gate) * up).detach()) < kTolerance);
+  CHECK(MaxDiff(GatedActivation(activation, gate.detach(), up.detach()), expected.detach()) <
+        kTolerance);
 }
 
 TEST_CASE("RmsNorm: the kernel equals torch operations, row by row", "[layers]") {
@@ -100,51 +85,87 @@ TEST_CASE("RmsNorm: the kernel equals torch operations, row by row", "[layers]")
   CHECK(at::equal(RmsNorm(x.narrow(0, 17, 1), weight, 1e-6), y.narrow(0, 17, 1)));
 }
 
-TEST_CASE("NormRope: the kernel equals torch operations, row by row", "[layers]") {
+// Preparations with and without either step.
+struct Preparations {
+  explicit Preparations(int64_t head_dim)
+      : rope({.theta = 1e4}, head_dim, /*num_positions=*/300, at::kCPU),
+        q_norm(at::randn({head_dim})),
+        k_norm(at::randn({head_dim})) {}
+
+  QkPreparation Of(bool has_norm, bool has_rope, const at::Tensor& positions) const {
+    QkPreparation preparation;
+    if (has_norm) preparation = {.q_norm = q_norm, .k_norm = k_norm, .eps = 1e-6};
+    if (has_rope) {
+      preparation.rope = &rope;
+      preparation.positions = positions;
+    }
+    return preparation;
+  }
+
+  RopeTable rope;
+  at::Tensor q_norm;
+  at::Tensor k_norm;
+};
+
+// Returns the heads of 40 rows of six (or eight) heads: four of queries, two of keys.
+QkHeads HeadsOf(const at::Tensor& rows, int64_t head_dim) {
+  return {rows.narrow(1, 0, 4 * head_dim).view({-1, 4, head_dim}),
+          rows.narrow(1, 4 * head_dim, 2 * head_dim).view({-1, 2, head_dim})};
+}
+
+TEST_CASE("PrepareQk: the kernel equals torch operations, row by row", "[layers]") {
   at::manual_seed(6);
-  const int64_t head_dim = GENERATE(6, 16, 64, 128);
-  const RopeTable rope(head_dim, /*num_positions=*/300, /*theta=*/1e4, at::kCPU);
-  const at::Tensor packed = at::randn({40, 8 * head_dim});
-  const QkHeads heads = {packed.narrow(1, 0, 4 * head_dim).view({40, 4, head_dim}),
-                         packed.narrow(1, 4 * head_dim, 2 * head_dim).view({40, 2, head_dim})};
-  const at::Tensor q_weight = at::randn({head_dim});
-  const at::Tensor k_weight = at::randn({head_dim});
-  const QkNormWeights weights = {.q_weight = q_weight, .k_weight = k_weight, .eps = 1e-6};
+  const int64_t head_dim = GENERATE(6, 16, 64, 128, 256);
+  const bool has_norm = GENERATE(false, true);
+  const bool has_rope = GENERATE(false, true);
+  const Preparations preparations(head_dim);
+  const QkHeads heads = HeadsOf(at::randn({40, 8 * head_dim}), head_dim);
   const at::Tensor positions = at::randint(300, {40}, at::kLong);
-  const QkHeads y = NormRope(heads, weights, rope, positions);
-  const QkHeads expected = NormRopeByTorch(heads, weights, rope, positions);
+  const QkPreparation preparation = preparations.Of(has_norm, has_rope, positions);
+  const QkHeads y = PrepareQk(heads, preparation);
+  const QkHeads expected = PrepareQkByTorch(heads, preparation);
   CHECK(MaxDiff(y.q, expected.q) < kFloatTolerance * 4);
   CHECK(MaxDiff(y.k, expected.k) < kFloatTolerance * 4);
-  const QkHeads alone = NormRope({heads.q.narrow(0, 9, 1), heads.k.narrow(0, 9, 1)}, weights, rope,
-                                 positions.narrow(0, 9, 1));
+  const QkHeads alone = PrepareQk({heads.q.narrow(0, 9, 1), heads.k.narrow(0, 9, 1)},
+                                  preparations.Of(has_norm, has_rope, positions.narrow(0, 9, 1)));
   CHECK(at::equal(alone.q, y.q.narrow(0, 9, 1)));
   CHECK(at::equal(alone.k, y.k.narrow(0, 9, 1)));
 }
 
-TEST_CASE("SiluMul: the kernel equals torch operations from -200 to 200", "[layers]") {
+TEST_CASE("GatedActivation: the kernel equals torch in fp64 from -200 to 200", "[layers]") {
+  const auto activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   const at::Tensor gate = at::linspace(-200, 200, 6 * 1003, at::kFloat).view({6, 1003});
   const at::Tensor up = at::ones({6, 2000}).narrow(1, 500, 1003);
-  const at::Tensor y = SiluMul(gate, up);
-  const at::Tensor expected = SiluMulByTorch(gate, up);
-  CHECK(((y - expected).abs() <= expected.abs() * kFloatTolerance + 1e-30).all().item<bool>());
-  CHECK(at::equal(SiluMul(gate.narrow(0, 3, 1), up.narrow(0, 3, 1)), y.narrow(0, 3, 1)));
+  const at::Tensor y = GatedActivation(activation, gate, up);
+  const at::Tensor expected = Activated(activation, gate.to(at::kDouble));
+  // The exponent of gelu is a polynomial, whose rounding shows where the result is small.
+  const double smallest = activation == Activation::kSilu ? 1e-30 : 1e-7;
+  CHECK(((y - expected).abs() <= expected.abs() * kFloatTolerance + smallest).all().item<bool>());
+  CHECK(at::equal(GatedActivation(activation, gate.narrow(0, 3, 1), up.narrow(0, 3, 1)),
+                  y.narrow(0, 3, 1)));
 }
 
-TEST_CASE("SiluMulBackward: the kernel equals autograd in fp64 from -200 to 200, row by row",
-          "[layers]") {
+TEST_CASE("GatedActivationBackward: the kernel equals autograd in fp64, row by row", "[layers]") {
   at::manual_seed(7);
+  const auto activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
   constexpr int64_t kWidth = 1003;
   const at::Tensor stacked = at::randn({6, 2 * kWidth});
   stacked.narrow(1, 0, kWidth).copy_(at::linspace(-200, 200, 6 * kWidth).view({6, kWidth}));
+  stacked.narrow(0, 3, 1).narrow(1, 0, kWidth).copy_(at::linspace(-6, 6, kWidth));
   const at::Tensor dy = at::randn({6, kWidth});
   const at::Tensor inputs = Leaf(stacked.to(at::kDouble));
-  (at::silu(inputs.narrow(1, 0, kWidth)) * inputs.narrow(1, kWidth, kWidth)).backward(dy);
+  (Activated(activation, inputs.narrow(1, 0, kWidth)) * inputs.narrow(1, kWidth, kWidth))
+      .backward(dy);
 
+  const auto backward = [&](const at::Tensor& rows, const at::Tensor& dout) {
+    GatedActivationBackward(activation, rows.narrow(1, 0, kWidth), rows.narrow(1, kWidth, kWidth),
+                            dout);
+  };
   const at::Tensor alone = stacked.narrow(0, 3, 1).clone();
-  SiluMulBackward(stacked.narrow(1, 0, kWidth), stacked.narrow(1, kWidth, kWidth), dy);
+  backward(stacked, dy);
   const at::Tensor expected = inputs.grad();
   CHECK(((stacked - expected).abs() <= expected.abs() * kFloatTolerance + 2e-6).all().item<bool>());
-  SiluMulBackward(alone.narrow(1, 0, kWidth), alone.narrow(1, kWidth, kWidth), dy.narrow(0, 3, 1));
+  backward(alone, dy.narrow(0, 3, 1));
   CHECK(at::equal(alone, stacked.narrow(0, 3, 1)));
 }
 
@@ -166,18 +187,13 @@ TEST_CASE("RmsNormBackward: the kernel equals autograd in fp64, row by row", "[l
                   dx.narrow(0, 17, 1)));
 }
 
-TEST_CASE("NormRopeBackward: the kernel equals autograd in fp64, row by row", "[layers]") {
+TEST_CASE("PrepareQkBackward: the kernel equals autograd in fp64, row by row", "[layers]") {
   at::manual_seed(9);
-  const int64_t head_dim = GENERATE(6, 16, 64, 128);
-  const RopeTable rope(head_dim, /*num_positions=*/300, /*theta=*/1e4, at::kCPU);
+  const int64_t head_dim = GENERATE(6, 16, 64, 128, 256);
+  const bool has_norm = GENERATE(false, true);
+  const bool has_rope = GENERATE(false, true);
+  const Preparations preparations(head_dim);
   const at::Tensor packed = at::randn({40, 8 * head_dim});
-  const auto heads_of = [&](const at::Tensor& rows) {
-    return QkHeads{rows.narrow(1, 0, 4 * head_dim).view({-1, 4, head_dim}),
-                   rows.narrow(1, 4 * head_dim, 2 * head_dim).view({-1, 2, head_dim})};
-  };
-  const at::Tensor q_weight = at::randn({head_dim});
-  const at::Tensor k_weight = at::randn({head_dim});
-  const QkNormWeights weights = {.q_weight = q_weight, .k_weight = k_weight, .eps = 1e-6};
   const at::Tensor positions = at::randint(300, {40}, at::kLong);
   const QkHeads d = {at::randn({40, 4, head_dim}), at::randn({40, 2, head_dim})};
   const auto copy_of = [](const QkHeads& heads, int64_t row, int64_t n) {
@@ -185,23 +201,32 @@ TEST_CASE("NormRopeBackward: the kernel equals autograd in fp64, row by row", "[
   };
 
   const at::Tensor packed64 = Leaf(packed.to(at::kDouble));
-  const at::Tensor q64 = q_weight.to(at::kDouble);
-  const at::Tensor k64 = k_weight.to(at::kDouble);
-  const auto [cos, sin] = rope.At(positions);
+  const auto [cos, sin] = preparations.rope.At(positions);
   const auto forward = [&, c = cos, s = sin](const at::Tensor& x, const at::Tensor& weight) {
-    const std::vector<at::Tensor> halves = RmsNormByTorch(x, weight, 1e-6).chunk(2, -1);
-    return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+    const at::Tensor normed = has_norm ? RmsNormByTorch(x, weight.to(at::kDouble), 1e-6) : x;
+    const std::vector<at::Tensor> halves = normed.chunk(2, -1);
+    return has_rope ? at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1)
+                    : normed;
   };
-  const QkHeads leaves = heads_of(packed64);
-  at::add((forward(leaves.q, q64) * d.q).sum(), (forward(leaves.k, k64) * d.k).sum()).backward();
+  const QkHeads leaves = HeadsOf(packed64, head_dim);
+  at::add((forward(leaves.q, preparations.q_norm) * d.q).sum(),
+          (forward(leaves.k, preparations.k_norm) * d.k).sum())
+      .backward();
 
   const at::Tensor alone = packed.narrow(0, 9, 1).clone();
-  NormRopeBackward(heads_of(alone), weights, rope, positions.narrow(0, 9, 1), copy_of(d, 9, 1));
+  PrepareQkBackward(HeadsOf(alone, head_dim),
+                    preparations.Of(has_norm, has_rope, positions.narrow(0, 9, 1)),
+                    copy_of(d, 9, 1));
+  const at::Tensor by_torch = packed.clone();
+  PrepareQkBackwardByTorch(HeadsOf(by_torch, head_dim),
+                           preparations.Of(has_norm, has_rope, positions), copy_of(d, 0, 40));
   const at::Tensor v = packed.narrow(1, 6 * head_dim, 2 * head_dim).clone();
-  NormRopeBackward(heads_of(packed), weights, rope, positions, copy_of(d, 0, 40));
+  PrepareQkBackward(HeadsOf(packed, head_dim), preparations.Of(has_norm, has_rope, positions),
+                    copy_of(d, 0, 40));
   const at::Tensor expected = packed64.grad().narrow(1, 0, 6 * head_dim);
-  CHECK(MaxDiff(packed.narrow(1, 0, 6 * head_dim), expected) <
-        kFloatTolerance * expected.abs().max().item<double>());
+  const double tolerance = kFloatTolerance * expected.abs().max().item<double>();
+  CHECK(MaxDiff(packed.narrow(1, 0, 6 * head_dim), expected) < tolerance);
+  CHECK(MaxDiff(by_torch.narrow(1, 0, 6 * head_dim), expected) < tolerance);
   CHECK(at::equal(packed.narrow(1, 6 * head_dim, 2 * head_dim), v));
   CHECK(at::equal(alone, packed.narrow(0, 9, 1)));
 }

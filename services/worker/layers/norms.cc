@@ -81,79 +81,111 @@ at::Tensor RmsNormBackwardByTorch(const at::Tensor& x, const at::Tensor& weight,
 
 namespace {
 
-at::Tensor NormRopeByKernel(const at::Tensor& x, const at::Tensor& weight, double eps,
-                            const RopeTable& rope, const at::Tensor& positions) {
+bool IsIdentity(const QkPreparation& preparation) {
+  return !preparation.q_norm.defined() && preparation.rope == nullptr;
+}
+
+}  // namespace
+
+PreparationPointers PointersOf(const QkPreparation& preparation) {
+  const auto data = [](const at::Tensor& x) {
+    return x.defined() ? x.const_data_ptr<float>() : nullptr;
+  };
+  PreparationPointers pointers = {.q_weight = data(preparation.q_norm),
+                                  .k_weight = data(preparation.k_norm),
+                                  .eps = static_cast<float>(preparation.eps)};
+  if (preparation.rope != nullptr) {
+    pointers.cos = data(preparation.rope->cos());
+    pointers.sin = data(preparation.rope->sin());
+    pointers.positions = preparation.positions.const_data_ptr<int64_t>();
+  }
+  return pointers;
+}
+
+namespace {
+
+at::Tensor PrepareByKernel(const at::Tensor& x, const float* weight,
+                           const PreparationPointers& pointers) {
   at::Tensor y = at::empty(x.sizes(), x.options());
-  const NormRopeTask task = {.x = x.const_data_ptr<float>(),
-                             .x_stride = x.stride(0),
-                             .weight = weight.const_data_ptr<float>(),
-                             .cos = rope.cos().const_data_ptr<float>(),
-                             .sin = rope.sin().const_data_ptr<float>(),
-                             .positions = positions.const_data_ptr<int64_t>(),
-                             .y = y.mutable_data_ptr<float>(),
-                             .num_heads = x.size(1),
-                             .head_dim = x.size(2),
-                             .eps = static_cast<float>(eps)};
+  const PrepareHeadsTask task = {.x = x.const_data_ptr<float>(),
+                                 .x_stride = x.stride(0),
+                                 .weight = weight,
+                                 .cos = pointers.cos,
+                                 .sin = pointers.sin,
+                                 .positions = pointers.positions,
+                                 .y = y.mutable_data_ptr<float>(),
+                                 .num_heads = x.size(1),
+                                 .head_dim = x.size(2),
+                                 .eps = pointers.eps};
   ForRows(x.size(0), x.size(1) * x.size(2),
-          [&](int64_t begin, int64_t end) { NormRopeRows(task, begin, end); });
+          [&](int64_t begin, int64_t end) { PrepareHeadsRows(task, begin, end); });
   return y;
 }
 
-void BackwardByKernel(const at::Tensor& x, const at::Tensor& weight, double eps,
-                      const RopeTable& rope, const at::Tensor& positions, const at::Tensor& dy) {
-  const NormRopeBackwardTask task = {.x = x.const_data_ptr<float>(),
-                                     .x_stride = x.stride(0),
-                                     .weight = weight.const_data_ptr<float>(),
-                                     .cos = rope.cos().const_data_ptr<float>(),
-                                     .sin = rope.sin().const_data_ptr<float>(),
-                                     .positions = positions.const_data_ptr<int64_t>(),
-                                     .dy = dy.mutable_data_ptr<float>(),
-                                     .dx = x.mutable_data_ptr<float>(),
-                                     .dx_stride = x.stride(0),
-                                     .num_heads = x.size(1),
-                                     .head_dim = x.size(2),
-                                     .eps = static_cast<float>(eps)};
+void PrepareBackwardByKernel(const at::Tensor& x, const float* weight,
+                             const PreparationPointers& pointers, const at::Tensor& dy) {
+  const PrepareHeadsBackwardTask task = {.x = x.const_data_ptr<float>(),
+                                         .x_stride = x.stride(0),
+                                         .weight = weight,
+                                         .cos = pointers.cos,
+                                         .sin = pointers.sin,
+                                         .positions = pointers.positions,
+                                         .dy = dy.mutable_data_ptr<float>(),
+                                         .dx = x.mutable_data_ptr<float>(),
+                                         .dx_stride = x.stride(0),
+                                         .num_heads = x.size(1),
+                                         .head_dim = x.size(2),
+                                         .eps = pointers.eps};
   ForRows(x.size(0), x.size(1) * x.size(2),
-          [&](int64_t begin, int64_t end) { NormRopeBackwardRows(task, begin, end); });
+          [&](int64_t begin, int64_t end) { PrepareHeadsBackwardRows(task, begin, end); });
 }
 
 }  // namespace
 
 bool HasCpuHeads(const at::Tensor& x) { return HasCpuRows(x) && x.stride(1) == x.size(2); }
 
-QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                 const at::Tensor& positions) {
-  if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k)) {
-    return NormRopeByTorch(heads, weights, rope, positions);
+QkHeads PrepareQk(const QkHeads& heads, const QkPreparation& preparation) {
+  if (IsIdentity(preparation)) return heads;
+  if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k)) return PrepareQkByTorch(heads, preparation);
+  const PreparationPointers pointers = PointersOf(preparation);
+  return {PrepareByKernel(heads.q, pointers.q_weight, pointers),
+          PrepareByKernel(heads.k, pointers.k_weight, pointers)};
+}
+
+QkHeads PrepareQkByTorch(const QkHeads& heads, const QkPreparation& preparation) {
+  QkHeads y = heads;
+  if (preparation.q_norm.defined()) {
+    y = {RmsNormByTorch(y.q, preparation.q_norm, preparation.eps),
+         RmsNormByTorch(y.k, preparation.k_norm, preparation.eps)};
   }
-  return {NormRopeByKernel(heads.q, weights.q_weight, weights.eps, rope, positions),
-          NormRopeByKernel(heads.k, weights.k_weight, weights.eps, rope, positions)};
+  if (preparation.rope == nullptr) return y;
+  const auto [cos, sin] = preparation.rope->At(preparation.positions);
+  return {ApplyRope(y.q, cos, sin), ApplyRope(y.k, cos, sin)};
 }
 
-QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                        const at::Tensor& positions) {
-  const auto [cos, sin] = rope.At(positions);
-  return {ApplyRope(RmsNormByTorch(heads.q, weights.q_weight, weights.eps), cos, sin),
-          ApplyRope(RmsNormByTorch(heads.k, weights.k_weight, weights.eps), cos, sin)};
-}
-
-void NormRopeBackward(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                      const at::Tensor& positions, const QkHeads& d) {
+void PrepareQkBackward(const QkHeads& heads, const QkPreparation& preparation, const QkHeads& d) {
   if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k) || !d.q.is_contiguous() ||
       !d.k.is_contiguous()) {
-    return NormRopeBackwardByTorch(heads, weights, rope, positions, d);
+    return PrepareQkBackwardByTorch(heads, preparation, d);
   }
-  BackwardByKernel(heads.q, weights.q_weight, weights.eps, rope, positions, d.q);
-  BackwardByKernel(heads.k, weights.k_weight, weights.eps, rope, positions, d.k);
+  const PreparationPointers pointers = PointersOf(preparation);
+  PrepareBackwardByKernel(heads.q, pointers.q_weight, pointers, d.q);
+  PrepareBackwardByKernel(heads.k, pointers.k_weight, pointers, d.k);
 }
 
-void NormRopeBackwardByTorch(const QkHeads& heads, const QkNormWeights& weights,
-                             const RopeTable& rope, const at::Tensor& positions, const QkHeads& d) {
-  const auto [cos, sin] = rope.At(positions);
-  heads.q.copy_(RmsNormBackwardByTorch(heads.q, weights.q_weight, weights.eps,
-                                       ApplyRopeBackward(d.q, cos, sin)));
-  heads.k.copy_(RmsNormBackwardByTorch(heads.k, weights.k_weight, weights.eps,
-                                       ApplyRopeBackward(d.k, cos, sin)));
+void PrepareQkBackwardByTorch(const QkHeads& heads, const QkPreparation& preparation,
+                              const QkHeads& d) {
+  QkHeads dx = d;
+  if (preparation.rope != nullptr) {
+    const auto [cos, sin] = preparation.rope->At(preparation.positions);
+    dx = {ApplyRopeBackward(dx.q, cos, sin), ApplyRopeBackward(dx.k, cos, sin)};
+  }
+  if (preparation.q_norm.defined()) {
+    dx = {RmsNormBackwardByTorch(heads.q, preparation.q_norm, preparation.eps, dx.q),
+          RmsNormBackwardByTorch(heads.k, preparation.k_norm, preparation.eps, dx.k)};
+  }
+  heads.q.copy_(dx.q);
+  heads.k.copy_(dx.k);
 }
 
 }  // namespace lathe::worker

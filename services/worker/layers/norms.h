@@ -31,28 +31,39 @@ struct QkHeads {
   at::Tensor k;
 };
 
-struct QkNormWeights {
-  const at::Tensor& q_weight;  // [D]
-  const at::Tensor& k_weight;
+// Steps between the projections and attention.
+struct QkPreparation {
+  at::Tensor q_norm;  // [D], weight of an RMS norm of each head; undefined: no norm
+  at::Tensor k_norm;  // undefined if q_norm is
   double eps = 0;
+  const RopeTable* rope = nullptr;  // null: no rope
+  at::Tensor positions;             // [T] int64, for rope
 };
+
+// QkPreparation for kernels; null where a step is left out.
+struct PreparationPointers {
+  const float* q_weight = nullptr;
+  const float* k_weight = nullptr;
+  float eps = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const int64_t* positions = nullptr;
+};
+PreparationPointers PointersOf(const QkPreparation& preparation);
 
 // Returns true if the kernels can read x [T, H, D].
 bool HasCpuHeads(const at::Tensor& x);
 
-// Returns ApplyRope(RmsNorm(x)) of both; positions [T] int64.
-QkHeads NormRope(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                 const at::Tensor& positions);
+// Returns ApplyRope(RmsNorm(x)) of both, without the steps that `preparation` leaves out.
+QkHeads PrepareQk(const QkHeads& heads, const QkPreparation& preparation);
 
-// Writes dL/d(heads) over `heads`, which are the inputs of NormRope. `d` is dL/d(result),
+// Writes dL/d(heads) over `heads`, which are the inputs of PrepareQk. `d` is dL/d(result),
 // contiguous; its contents are undefined afterwards.
-void NormRopeBackward(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                      const at::Tensor& positions, const QkHeads& d);
+void PrepareQkBackward(const QkHeads& heads, const QkPreparation& preparation, const QkHeads& d);
 
 // The same functions by torch operations, on any device.
-void NormRopeBackwardByTorch(const QkHeads& heads, const QkNormWeights& weights,
-                             const RopeTable& rope, const at::Tensor& positions, const QkHeads& d);
-QkHeads NormRopeByTorch(const QkHeads& heads, const QkNormWeights& weights, const RopeTable& rope,
-                        const at::Tensor& positions);
+QkHeads PrepareQkByTorch(const QkHeads& heads, const QkPreparation& preparation);
+void PrepareQkBackwardByTorch(const QkHeads& heads, const QkPreparation& preparation,
+                              const QkHeads& d);
 
 }  // namespace lathe::worker

@@ -1,5 +1,9 @@
 #include "services/worker/layers/rope.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 namespace lathe::worker {
 namespace {
 
@@ -17,16 +21,72 @@ at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return out;
 }
 
+// Long waves turn slower by `factor`, short ones do not, and those between are interpolated.
+at::Tensor Llama3(const at::Tensor& plain, const RopeSpec& spec) {
+  const auto original = static_cast<double>(spec.original_max_position_embeddings);
+  const double low = spec.low_freq_factor;
+  const double high = spec.high_freq_factor;
+  const at::Tensor wavelengths = plain.reciprocal().mul_(2 * std::numbers::pi);
+  const at::Tensor is_long = wavelengths > original / low;
+  const at::Tensor is_short = wavelengths < original / high;
+  const at::Tensor scaled = at::where(is_long, plain / spec.factor, plain);
+  const at::Tensor weight = wavelengths.reciprocal().mul_(original).sub_(low).div_(high - low);
+  const at::Tensor between =
+      weight.neg().add_(1).mul_(scaled).div_(spec.factor).add_(weight * scaled);
+  return at::where(is_long.logical_or(is_short), scaled, between);
+}
+
+// Frequencies up to one index stay, those from another one on are divided by `factor`, and those
+// between are interpolated (arXiv:2309.00071).
+at::Tensor Yarn(const at::Tensor& powers, const RopeSpec& spec) {
+  const int64_t num_frequencies = powers.size(0);
+  const auto head_dim = static_cast<double>(2 * num_frequencies);
+  // Returns the index at which a wave turns `turns` times in the original context.
+  const auto index_at = [&](double turns) {
+    const auto original = static_cast<double>(spec.original_max_position_embeddings);
+    return head_dim * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(spec.theta));
+  };
+  double begin = index_at(spec.beta_fast);
+  double end = index_at(spec.beta_slow);
+  if (spec.truncate) {
+    begin = std::floor(begin);
+    end = std::ceil(end);
+  }
+  begin = std::max(begin, 0.0);
+  end = std::min(end, head_dim - 1);
+  if (begin == end) end += 0.001;
+  const at::Tensor ramp =
+      at::arange(num_frequencies, at::kFloat).sub_(begin).div_(end - begin).clamp_(0, 1);
+  const at::Tensor kept = ramp.neg().add_(1);
+  const at::Tensor divided = powers.mul(spec.factor).reciprocal_();
+  return divided.mul_(kept.neg().add_(1)).add_(powers.reciprocal().mul_(kept));
+}
+
 }  // namespace
 
-RopeTable::RopeTable(int64_t head_dim, int64_t num_positions, double theta, at::Device device) {
-  // fp32 throughout, like HF: the rounding of its angles is part of the model.
+at::Tensor RopeFrequencies(const RopeSpec& spec, int64_t head_dim) {
   const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat).div_(head_dim);
-  const at::Tensor frequencies = at::pow(theta, exponents).reciprocal_();
+  const at::Tensor powers = at::pow(spec.theta, exponents);
+  switch (spec.type) {
+    case RopeType::kDefault:
+      return powers.reciprocal();
+    case RopeType::kLinear:
+      return powers.reciprocal().div_(spec.factor);
+    case RopeType::kLlama3:
+      return Llama3(powers.reciprocal(), spec);
+    case RopeType::kYarn:
+      return Yarn(powers, spec);
+  }
+  return {};
+}
+
+RopeTable::RopeTable(const RopeSpec& spec, int64_t head_dim, int64_t num_positions,
+                     at::Device device) {
   const at::Tensor positions = at::arange(num_positions, at::kFloat);
-  const at::Tensor angles = at::outer(positions, frequencies);
-  cos_ = angles.cos().to(device);
-  sin_ = angles.sin().to(device);
+  const at::Tensor angles = at::outer(positions, RopeFrequencies(spec, head_dim));
+  cos_ = angles.cos().mul_(spec.attention_factor).to(device);
+  sin_ = angles.sin().mul_(spec.attention_factor).to(device);
 }
 
 std::pair<at::Tensor, at::Tensor> RopeTable::At(const at::Tensor& positions) const {

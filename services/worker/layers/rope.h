@@ -3,15 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
+#include "services/worker/spec/rope_spec.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 
+// Returns the angles per position, [head_dim / 2] fp32. Computes them in fp32 with the operations
+// and the order of HF (modeling_rope_utils.py of transformers 5.23): their rounding is part of the
+// model.
+at::Tensor RopeFrequencies(const RopeSpec& spec, int64_t head_dim);
+
 // Cosines and sines for all positions of a model, computed once.
 class RopeTable {
  public:
-  RopeTable(int64_t head_dim, int64_t num_positions, double theta, at::Device device);
+  RopeTable(const RopeSpec& spec, int64_t head_dim, int64_t num_positions, at::Device device);
 
   // Returns the rows of `positions` [T] int64, each in [0, num_positions): (cos, sin), [T, 1, D/2]
   // each.

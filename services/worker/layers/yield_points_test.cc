@@ -57,9 +57,11 @@ TEST_CASE("Yield points: products and attention with them have the same bits", "
   const at::Tensor v = at::randn({3000, 2, 64});
   const std::vector<int64_t> cu_seqlens = {0, 2990, 3000};
   constexpr MatmulArithmetic kArithmetic = MatmulArithmetic::kFp32;
+  const AttentionSpec spec = {.num_heads = 8, .num_kv_heads = 2, .head_dim = 64, .scale = 0.125};
   const auto run = [&] {
-    const AttentionOutput out = CausalAttention(q, k, v, cu_seqlens, kArithmetic);
-    const AttentionGradients d = CausalAttentionBackward(q, k, v, cu_seqlens, out, q, kArithmetic);
+    const AttentionOutput out = CausalAttention(spec, q, k, v, cu_seqlens, kArithmetic);
+    const AttentionGradients d =
+        CausalAttentionBackward(spec, q, k, v, cu_seqlens, out, q, kArithmetic);
     return std::vector<at::Tensor>{BaseLinear(x, w, {}, kArithmetic), out.out, d.dq, d.dk, d.dv};
   };
   const std::vector<at::Tensor> expected = run();

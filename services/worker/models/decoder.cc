@@ -31,7 +31,7 @@ MatmulArithmetic AttentionArithmetic(const DecoderSpec& spec, const DecoderWeigh
 std::vector<RopeTable> MakeRopes(const DecoderSpec& spec, at::Device device) {
   std::vector<RopeTable> tables;
   for (const RopeSpec& rope : spec.ropes) {
-    tables.emplace_back(spec.layers[0].attention.head_dim, spec.max_position_embeddings, rope.theta,
+    tables.emplace_back(rope, spec.layers[0].attention.head_dim, spec.max_position_embeddings,
                         device);
   }
   return tables;
@@ -52,23 +52,13 @@ absl::Status CheckLayer(const DecoderSpec& spec, int64_t index) {
       {"num_attention_heads", attention.num_heads, first.num_heads},
       {"num_key_value_heads", attention.num_kv_heads, first.num_kv_heads},
       {"head_dim", attention.head_dim, first.head_dim},
-      {"sliding_window", attention.window, 0},
-      {"the scale of attention", attention.scale, ScaleOf(attention.head_dim)},
   };
   for (const auto& [field, value, supported] : numbers) {
     if (value != supported) return Unsupported(field, value, supported, index);
   }
-  const std::pair<bool, const char*> lacking[] = {
-      {layer.activation != Activation::kSilu, "another hidden_act than silu"},
-      {!attention.has_qk_norm, "attention without norms of queries and keys"},
-      {attention.rope == kNoRope, "attention without rope"},
-      {layer.attention_output_norm != kNoRow || layer.mlp_output_norm != kNoRow,
-       "norms of a layer's outputs"},
-  };
-  for (const auto& [is_asked, what] : lacking) {
-    if (!is_asked) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("config.json: %s has %s, which is not supported", spec.family, what));
+  if (layer.attention_output_norm != kNoRow || layer.mlp_output_norm != kNoRow) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: %s has norms of a layer's outputs, which are not supported", spec.family));
   }
   return absl::OkStatus();
 }
@@ -76,10 +66,6 @@ absl::Status CheckLayer(const DecoderSpec& spec, int64_t index) {
 }  // namespace
 
 absl::Status CheckSupported(const DecoderSpec& spec) {
-  for (const RopeSpec& rope : spec.ropes) {
-    if (rope.type == RopeType::kDefault) continue;
-    return absl::InvalidArgumentError("config.json: rope_type is not default, which is supported");
-  }
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     RETURN_IF_ERROR(CheckLayer(spec, layer));
   }

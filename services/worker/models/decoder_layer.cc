@@ -28,7 +28,7 @@ DecoderLayer::DecoderLayer(const DecoderLayerContext& context, int64_t index)
       index_(index),
       spec_(context.part.local.layers[index]),
       eps_(context.part.local.rms_norm_eps),
-      rope_(context.ropes[spec_.attention.rope]),
+      rope_(spec_.attention.rope == kNoRope ? nullptr : &context.ropes[spec_.attention.rope]),
       qkv_(context.part, context.weights, spec_.qkv),
       o_(context.part, context.weights, spec_.o),
       gate_up_(context.part, context.weights, spec_.gate_up),
@@ -51,6 +51,20 @@ void DecoderLayer::Unshard(const StackedLinear& linear, const StackedLinear* nex
 
 at::Tensor DecoderLayer::SplitHeads(const at::Tensor& x_tw) const {
   return x_tw.view({x_tw.size(0), -1, spec_.attention.head_dim});
+}
+
+QkvHeads DecoderLayer::HeadsOf(const at::Tensor& qkv_tw) const {
+  return {.qk = {SplitHeads(qkv_.Slice(qkv_tw, 0)), SplitHeads(qkv_.Slice(qkv_tw, 1))},
+          .v = SplitHeads(qkv_.Slice(qkv_tw, 2))};
+}
+
+QkPreparation DecoderLayer::PreparationOf(const PackedRows& rows) const {
+  QkPreparation preparation{.eps = eps_, .rope = rope_, .positions = rows.positions};
+  if (spec_.attention.has_qk_norm) {
+    preparation.q_norm = Vector(spec_.q_norm);
+    preparation.k_norm = Vector(spec_.k_norm);
+  }
+  return preparation;
 }
 
 at::Tensor DecoderLayer::ForwardSaving(const at::Tensor& x, const PackedRows& rows,
@@ -79,7 +93,8 @@ at::Tensor DecoderLayer::Forward(const at::Tensor& x, const PackedRows& rows,
   if (!wants_output) return {};
 
   Unshard(down_);
-  const at::Tensor act_tw = SiluMul(gate_up_.Slice(gate_up_tw, 0), gate_up_.Slice(gate_up_tw, 1));
+  const at::Tensor act_tw = GatedActivation(spec_.activation, gate_up_.Slice(gate_up_tw, 0),
+                                            gate_up_.Slice(gate_up_tw, 1));
   const at::Tensor out_th = down_.ForwardOnto(mid_th, act_tw, rows.segments);
   context_.tp.Sum("output of the MLP", out_th);
   return out_th;
@@ -90,13 +105,8 @@ at::Tensor DecoderLayer::Attend(const at::Tensor& x, const PackedRows& rows,
   Unshard(qkv_, &gate_up_);
   const at::Tensor normed_th = RmsNorm(x, Vector(spec_.attention_norm), eps_);
   const at::Tensor qkv_tw = qkv_.Forward(normed_th, rows.segments);
-  const QkHeads heads = {SplitHeads(qkv_.Slice(qkv_tw, 0)), SplitHeads(qkv_.Slice(qkv_tw, 1))};
-  const QkNormWeights norms = {
-      .q_weight = Vector(spec_.q_norm), .k_weight = Vector(spec_.k_norm), .eps = eps_};
-  const at::Tensor attn_tw = attention
-                                 .NormRopeAttend(index_, heads, SplitHeads(qkv_.Slice(qkv_tw, 2)),
-                                                 norms, rope_, rows.positions)
-                                 .flatten(1);
+  const at::Tensor attn_tw =
+      attention.Attend(index_, spec_.attention, HeadsOf(qkv_tw), PreparationOf(rows)).flatten(1);
   const at::Tensor mid_th = o_.ForwardOnto(x, attn_tw, rows.segments);
   context_.tp.Sum("output of attention", mid_th);
   if (saved != nullptr) {
@@ -120,11 +130,11 @@ at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& row
   const at::Tensor up_tw = gate_up_.Slice(saved.gate_up_tw, 1);
 
   Unshard(down_, &gate_up_);
-  const at::Tensor act_tw = SiluMul(gate_tw, up_tw);
+  const at::Tensor act_tw = GatedActivation(spec_.activation, gate_tw, up_tw);
   const at::Tensor dact_tw = down_.Backward(act_tw, dy, rows.segments, gradients);
 
   // Writes the gradients over their activations.
-  SiluMulBackward(gate_tw, up_tw, dact_tw);
+  GatedActivationBackward(spec_.activation, gate_tw, up_tw, dact_tw);
   const at::Tensor dgate_up_tw = std::move(saved.gate_up_tw);
 
   Unshard(gate_up_, &qkv_);
@@ -138,22 +148,19 @@ at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& row
 at::Tensor DecoderLayer::AttentionBackward(const at::Tensor& dy, const PackedRows& rows,
                                            Saved& saved,
                                            std::vector<AdapterGradients*>& gradients) const {
-  const at::Tensor q_tw = qkv_.Slice(saved.qkv_tw, 0);
-  const at::Tensor k_tw = qkv_.Slice(saved.qkv_tw, 1);
+  const QkvHeads raw = HeadsOf(saved.qkv_tw);
   const at::Tensor v_tw = qkv_.Slice(saved.qkv_tw, 2);
-  const QkHeads raw = {SplitHeads(q_tw), SplitHeads(k_tw)};
-  const QkNormWeights norms = {
-      .q_weight = Vector(spec_.q_norm), .k_weight = Vector(spec_.k_norm), .eps = eps_};
+  const QkPreparation preparation = PreparationOf(rows);
 
   Unshard(qkv_);
   const at::Tensor dattn_tw = o_.Backward(saved.attn_tw, dy, rows.segments, gradients);
-  const QkHeads normed = NormRope(raw, norms, rope_, rows.positions);
+  const QkHeads qk = PrepareQk(raw.qk, preparation);
   const AttentionGradients d =
-      CausalAttentionBackward(normed.q, normed.k, SplitHeads(v_tw), rows.cu_seqlens,
+      CausalAttentionBackward(spec_.attention, qk.q, qk.k, raw.v, rows.cu_seqlens,
                               {.out = SplitHeads(saved.attn_tw), .log_sums = saved.log_sums_tn},
                               SplitHeads(dattn_tw), context_.attention_arithmetic);
 
-  NormRopeBackward(raw, norms, rope_, rows.positions, {d.dq, d.dk});
+  PrepareQkBackward(raw.qk, preparation, {d.dq, d.dk});
   CopyRows(d.dv.flatten(1), v_tw);
   const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
 

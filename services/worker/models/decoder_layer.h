@@ -57,6 +57,8 @@ class DecoderLayer {
   // the rank has whole weights.
   void Unshard(const StackedLinear& linear, const StackedLinear* next = nullptr) const;
   at::Tensor SplitHeads(const at::Tensor& x_tw) const;
+  QkvHeads HeadsOf(const at::Tensor& qkv_tw) const;
+  QkPreparation PreparationOf(const PackedRows& rows) const;
   // `row` of the table of vectors.
   const at::Tensor& Vector(int64_t row) const { return context_.weights.vectors[row]; }
 
@@ -64,7 +66,7 @@ class DecoderLayer {
   const int64_t index_;
   const LayerSpec& spec_;  // this rank's
   const double eps_;
-  const RopeTable& rope_;
+  const RopeTable* const rope_;  // null: no rope
   StackedLinear qkv_;
   StackedLinear o_;
   StackedLinear gate_up_;

@@ -11,28 +11,13 @@
 
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/kernels/cpu/matmul/weight_matmul.h"
+#include "services/worker/layers/attention_context.h"
 #include "services/worker/lora/adapter_weights.h"
 #include "services/worker/spec/model_part.h"
 #include "services/worker/spec/packed_rows.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
-
-struct QkHeads;
-struct QkNormWeights;
-class RopeTable;
-
-// Source of keys and values for attention: packed sequences (training) or a KV cache (sampling).
-class AttentionContext {
- public:
-  virtual ~AttentionContext() = default;
-  // Applies NormRope (layers/norms.h) to queries and keys, then causal attention per sequence.
-  //   heads  q [T, Hq, D], k [T, Hk, D];  v [T, Hk, D];  positions [T] int64
-  //   returns [T, Hq, D]
-  virtual at::Tensor NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
-                                    const QkNormWeights& weights, const RopeTable& rope,
-                                    const at::Tensor& positions) = 0;
-};
 
 // Activations that one layer keeps for its backward step; opaque to callers.
 struct LayerSaved {

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "services/worker/layers/attention.h"
-#include "services/worker/layers/norms.h"
-#include "services/worker/models/model.h"
+#include "services/worker/layers/attention_context.h"
 
 namespace lathe::worker {
 
@@ -16,11 +15,10 @@ class PackedAttention : public AttentionContext {
   PackedAttention(const std::vector<int64_t>& cu_seqlens, MatmulArithmetic arithmetic)
       : cu_seqlens_(cu_seqlens), arithmetic_(arithmetic) {}
 
-  at::Tensor NormRopeAttend(int64_t /*layer*/, const QkHeads& heads, const at::Tensor& v,
-                            const QkNormWeights& weights, const RopeTable& rope,
-                            const at::Tensor& positions) override {
-    const QkHeads normed = NormRope(heads, weights, rope, positions);
-    AttentionOutput output = CausalAttention(normed.q, normed.k, v, cu_seqlens_, arithmetic_);
+  at::Tensor Attend(int64_t /*layer*/, const AttentionSpec& spec, const QkvHeads& raw,
+                    const QkPreparation& preparation) override {
+    const QkHeads qk = PrepareQk(raw.qk, preparation);
+    AttentionOutput output = CausalAttention(spec, qk.q, qk.k, raw.v, cu_seqlens_, arithmetic_);
     log_sums_ = std::move(output.log_sums);
     return std::move(output.out);
   }

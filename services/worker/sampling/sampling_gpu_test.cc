@@ -74,7 +74,7 @@ class TwoCaches {
                MatmulArithmetic::kFp32),
         paged_(spec, 2000 * KvCache::BytesPerToken(spec, MatmulArithmetic::kBf16),
                MatmulArithmetic::kBf16),
-        rope_(shape_.head_dim, spec.max_position_embeddings, 1e4, at::kCUDA),
+        rope_({.theta = 1e4}, shape_.head_dim, spec.max_position_embeddings, at::kCUDA),
         norm_(at::rand({shape_.head_dim}).add_(0.5).to(at::kCUDA)) {}
 
   Both Run(const std::vector<Growth>& pass) {
@@ -96,11 +96,14 @@ class TwoCaches {
     const QkHeads qk = {qkv.narrow(1, 0, shape_.num_heads),
                         qkv.narrow(1, shape_.num_heads, shape_.num_kv_heads)};
     const at::Tensor v = qkv.narrow(1, shape_.num_heads + shape_.num_kv_heads, shape_.num_kv_heads);
-    const QkNormWeights norms = {.q_weight = norm_, .k_weight = norm_, .eps = 1e-6};
-    const at::Tensor at_positions = at::tensor(positions, at::kLong).to(at::kCUDA);
+    const QkPreparation preparation = {.q_norm = norm_,
+                                       .k_norm = norm_,
+                                       .eps = 1e-6,
+                                       .rope = &rope_,
+                                       .positions = at::tensor(positions, at::kLong).to(at::kCUDA)};
     const auto attend = [&](KvCache& cache, const std::vector<CachedRows>& rows) {
       CachedAttention attention(cache, rows, at::Device(at::kCUDA, 0));
-      return attention.NormRopeAttend(1, qk, v, norms, rope_, at_positions).to(at::kCPU);
+      return attention.Attend(1, shape_, {qk, v}, preparation).to(at::kCPU);
     };
     return {attend(plain_, plain), attend(paged_, paged)};
   }

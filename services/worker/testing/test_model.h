@@ -72,16 +72,15 @@ inline std::shared_ptr<const AdapterWeights> RandomAdapter(int64_t rank, uint64_
 // Causal attention within one sequence, without a cache.
 class PlainAttention : public AttentionContext {
  public:
-  at::Tensor NormRopeAttend(int64_t, const QkHeads& heads, const at::Tensor& v,
-                            const QkNormWeights& weights, const RopeTable& rope,
-                            const at::Tensor& positions) override {
-    const auto [q, k] = NormRope(heads, weights, rope, positions);
+  at::Tensor Attend(int64_t, const AttentionSpec& spec, const QkvHeads& raw,
+                    const QkPreparation& preparation) override {
+    const auto [q, k] = PrepareQk(raw.qk, preparation);
     const int64_t group = q.size(1) / k.size(1);
     const at::Tensor keys = k.repeat_interleave(group, 1).transpose(0, 1);
-    const at::Tensor values = v.repeat_interleave(group, 1).transpose(0, 1);
+    const at::Tensor values = raw.v.repeat_interleave(group, 1).transpose(0, 1);
     const at::Tensor future = at::ones({q.size(0), q.size(0)}, at::kBool).triu(1);
     const at::Tensor scores = at::matmul(q.transpose(0, 1), keys.transpose(1, 2))
-                                  .div(std::sqrt(static_cast<double>(q.size(2))))
+                                  .mul(spec.scale)
                                   .masked_fill(future, -INFINITY);
     return at::matmul(at::softmax(scores, -1), values).transpose(0, 1);
   }

@@ -26,8 +26,10 @@ DecoderWeights MakeWeights(const DecoderSpec& spec, const Matrix& matrix, const 
     const int64_t kv = layer.attention.num_kv_heads * d;
     weights.vectors[layer.attention_norm] = norm(h);
     weights.stacks[layer.qkv] = matrix(q + 2 * kv, h);
-    weights.vectors[layer.q_norm] = norm(d);
-    weights.vectors[layer.k_norm] = norm(d);
+    if (layer.attention.has_qk_norm) {
+      weights.vectors[layer.q_norm] = norm(d);
+      weights.vectors[layer.k_norm] = norm(d);
+    }
     weights.stacks[layer.o] = matrix(h, q);
     weights.vectors[layer.mlp_norm] = norm(h);
     weights.stacks[layer.gate_up] = matrix(2 * layer.intermediate_size, h);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "services/worker/spec/activation.h"
+
 namespace lathe::worker {
 
 // y = x / sqrt(mean(x^2) + eps) * weight for rows of `width`; y is contiguous.
@@ -17,24 +19,26 @@ struct RmsNormTask {
 };
 void RmsNormRows(const RmsNormTask& task, int64_t begin, int64_t end);
 
-// Applies RmsNorm to each head, then rotates its element i with element i + head_dim / 2 by the
-// angle of the row's position. y [rows, num_heads, head_dim] is contiguous.
-struct NormRopeTask {
+// Prepares queries or keys for attention. Applies RmsNorm to each head, then rotates its element i
+// with element i + head_dim / 2 by the angle of the row's position. Either step may be left out.
+// y [rows, num_heads, head_dim] is contiguous.
+struct PrepareHeadsTask {
   const float* x;  // [rows, num_heads, head_dim], a row's heads contiguous
   int64_t x_stride;
-  const float* weight;       // [head_dim]
-  const float* cos;          // [num_positions, head_dim / 2]
+  const float* weight;       // [head_dim]; null: no norm
+  const float* cos;          // [num_positions, head_dim / 2]; null: no rotation
   const float* sin;          // same
-  const int64_t* positions;  // [rows]
+  const int64_t* positions;  // [rows]; unused without rotation
   float* y;
   int64_t num_heads;
   int64_t head_dim;
   float eps;
 };
-void NormRopeRows(const NormRopeTask& task, int64_t begin, int64_t end);
+void PrepareHeadsRows(const PrepareHeadsTask& task, int64_t begin, int64_t end);
 
-// y = silu(gate) * up for rows of `width`; y is contiguous.
-struct SiluMulTask {
+// y = activation(gate) * up for rows of `width`; y is contiguous.
+struct GatedActivationTask {
+  Activation activation;
   const float* gate;
   const float* up;
   int64_t gate_stride;
@@ -42,7 +46,7 @@ struct SiluMulTask {
   float* y;
   int64_t width;
 };
-void SiluMulRows(const SiluMulTask& task, int64_t begin, int64_t end);
+void GatedActivationRows(const GatedActivationTask& task, int64_t begin, int64_t end);
 
 // dL/dx of RmsNormRows, plus `residual` if given. dx may be dy.
 struct RmsNormBackwardTask {
@@ -60,9 +64,9 @@ struct RmsNormBackwardTask {
 };
 void RmsNormBackwardRows(const RmsNormBackwardTask& task, int64_t begin, int64_t end);
 
-// dL/dx of NormRopeRows. dx may be x; the contents of dy are undefined afterwards.
-struct NormRopeBackwardTask {
-  const float* x;  // input of NormRopeRows
+// dL/dx of PrepareHeadsRows. dx may be x; the contents of dy are undefined afterwards.
+struct PrepareHeadsBackwardTask {
+  const float* x;  // input of PrepareHeadsRows
   int64_t x_stride;
   const float* weight;
   const float* cos;
@@ -75,10 +79,11 @@ struct NormRopeBackwardTask {
   int64_t head_dim;
   float eps;
 };
-void NormRopeBackwardRows(const NormRopeBackwardTask& task, int64_t begin, int64_t end);
+void PrepareHeadsBackwardRows(const PrepareHeadsBackwardTask& task, int64_t begin, int64_t end);
 
-// dL/dgate and dL/dup of SiluMulRows, written over gate and up.
-struct SiluMulBackwardTask {
+// dL/dgate and dL/dup of GatedActivationRows, written over gate and up.
+struct GatedActivationBackwardTask {
+  Activation activation;
   float* gate;
   float* up;
   int64_t gate_stride;
@@ -87,6 +92,7 @@ struct SiluMulBackwardTask {
   int64_t dy_stride;
   int64_t width;
 };
-void SiluMulBackwardRows(const SiluMulBackwardTask& task, int64_t begin, int64_t end);
+void GatedActivationBackwardRows(const GatedActivationBackwardTask& task, int64_t begin,
+                                 int64_t end);
 
 }  // namespace lathe::worker

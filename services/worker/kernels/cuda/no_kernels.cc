@@ -29,6 +29,6 @@ PagedPlan PlanPagedAttention(const PagedShape&, const PagedRows&, bool, const Pa
 
 void AttendPages(const PagedAttentionTask&, const PagedPlan&, DeviceStream) { Refuse(); }
 
-void NormRopeWrite(const NormRopeWriteTask&, DeviceStream) { Refuse(); }
+void PrepareAndWrite(const PrepareAndWriteTask&, DeviceStream) { Refuse(); }
 
 }  // namespace lathe::worker

@@ -1,7 +1,5 @@
 #include "services/worker/kernels/cuda/paged_attention.h"
 
-#include <cmath>
-
 #include <flashinfer/attention/default_prefill_params.cuh>
 #include <flashinfer/attention/scheduler.cuh>
 
@@ -17,6 +15,9 @@ constexpr int kBf16Bytes = 2;
 int32_t* Mutable(const std::vector<int32_t>& numbers) {
   return const_cast<int32_t*>(numbers.data());
 }
+
+// FlashInfer counts the keys before the query's own; -1: all.
+int32_t WindowLeft(const PagedShape& shape) { return static_cast<int32_t>(shape.window) - 1; }
 
 uint32_t NumSequences(const PagedRows& rows) {
   return static_cast<uint32_t>(rows.row_starts.size() - 1);
@@ -40,8 +41,8 @@ PagedParams ParamsOf(const PagedAttentionTask& task, const flashinfer::PrefillPl
   params.group_size = flashinfer::uint_fastdiv(heads / kv_heads);
   params.q_stride_n = static_cast<int32_t>(heads * head_dim);
   params.q_stride_h = static_cast<int32_t>(head_dim);
-  params.window_left = -1;
-  params.sm_scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  params.window_left = WindowLeft(task.shape);
+  params.sm_scale = task.scale;
   params.rope_rcp_scale = 1;
   params.rope_rcp_theta = 1;
   void* const ints = task.int_workspace;
@@ -63,10 +64,27 @@ PagedParams ParamsOf(const PagedAttentionTask& task, const flashinfer::PrefillPl
   return params;
 }
 
+using AttendTileFunction = cudaError_t (*)(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+
+template <bool kHasWindow>
+AttendTileFunction TileFor(int64_t head_dim, int64_t tile_rows) {
+  if (head_dim == 256) {  // FlashInfer plans no tiles of 128 rows for it
+    return tile_rows == 16 ? AttendTile<16, 256, kHasWindow> : AttendTile<64, 256, kHasWindow>;
+  }
+  if (head_dim == 128) {
+    return tile_rows == 16   ? AttendTile<16, 128, kHasWindow>
+           : tile_rows == 64 ? AttendTile<64, 128, kHasWindow>
+                             : AttendTile<128, 128, kHasWindow>;
+  }
+  return tile_rows == 16   ? AttendTile<16, 64, kHasWindow>
+         : tile_rows == 64 ? AttendTile<64, 64, kHasWindow>
+                           : AttendTile<128, 64, kHasWindow>;
+}
+
 }  // namespace
 
 bool HasPagedAttention(const PagedShape& shape) {
-  return (shape.head_dim == 64 || shape.head_dim == 128) &&
+  return (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256) &&
          shape.num_heads % shape.num_kv_heads == 0 && shape.num_heads / shape.num_kv_heads <= 16;
 }
 
@@ -79,7 +97,7 @@ PagedWorkspaceSizes PagedWorkspaceFor(const PagedShape& shape, const PagedRows& 
                 NumSequences(rows), static_cast<uint32_t>(shape.num_heads),
                 static_cast<uint32_t>(shape.num_kv_heads), static_cast<uint32_t>(shape.head_dim),
                 static_cast<uint32_t>(shape.head_dim), static_cast<uint32_t>(shape.page_tokens),
-                is_graph, kBf16Bytes, /*window_left=*/-1, /*fixed_split_size=*/-1,
+                is_graph, kBf16Bytes, WindowLeft(shape), /*fixed_split_size=*/-1,
                 /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
                 /*uniform_q_len=*/is_graph ? 1 : 0, stream, kBf16Bytes),
             "size of an attention plan");
@@ -98,7 +116,7 @@ PagedPlan PlanPagedAttention(const PagedShape& shape, const PagedRows& rows, boo
                 static_cast<uint32_t>(rows.row_starts.back()), NumSequences(rows),
                 static_cast<uint32_t>(shape.num_heads), static_cast<uint32_t>(shape.num_kv_heads),
                 static_cast<uint32_t>(shape.head_dim), static_cast<uint32_t>(shape.head_dim),
-                static_cast<uint32_t>(shape.page_tokens), is_graph, kBf16Bytes, /*window_left=*/-1,
+                static_cast<uint32_t>(shape.page_tokens), is_graph, kBf16Bytes, WindowLeft(shape),
                 /*fixed_split_size=*/-1, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
                 /*uniform_q_len=*/is_graph ? 1 : 0, stream, kBf16Bytes),
             "plan of attention");
@@ -118,12 +136,9 @@ void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceSt
     values = flashinfer::GetPtrFromBaseOffset<nv_bfloat16>(task.float_workspace, info.v_offset);
     sums = flashinfer::GetPtrFromBaseOffset<float>(task.float_workspace, info.s_offset);
   }
-  const auto attend = task.shape.head_dim == 64 ? (info.cta_tile_q == 16   ? AttendTile<16, 64>
-                                                   : info.cta_tile_q == 64 ? AttendTile<64, 64>
-                                                                           : AttendTile<128, 64>)
-                                                : (info.cta_tile_q == 16   ? AttendTile<16, 128>
-                                                   : info.cta_tile_q == 64 ? AttendTile<64, 128>
-                                                                           : AttendTile<128, 128>);
+  const AttendTileFunction attend = task.shape.window == 0
+                                        ? TileFor<false>(task.shape.head_dim, info.cta_tile_q)
+                                        : TileFor<true>(task.shape.head_dim, info.cta_tile_q);
   CheckCuda(attend(params, values, sums, stream), "attention over pages");
 }
 

@@ -18,9 +18,10 @@ struct PagedShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t page_tokens = 0;
+  int64_t window = 0;  // as in AttentionSpec
 };
 
-// Returns true if this build has kernels for the shape: heads of 64 or 128 numbers, at most 16
+// Returns true if this build has kernels for the shape: heads of 64, 128 or 256 numbers, at most 16
 // query heads per KV head.
 bool HasPagedAttention(const PagedShape& shape);
 
@@ -30,8 +31,8 @@ struct PagedRows {
   std::vector<int32_t> page_starts;  // [S + 1]
 };
 
-// FlashInfer's division of the work of one pass; the same for all layers. The numbers are those of
-// its PrefillPlanInfo.
+// FlashInfer's division of the work of one pass; the same for all layers with one window. The
+// numbers are those of its PrefillPlanInfo.
 struct PagedPlan {
   std::array<int64_t, 15> numbers = {};
 };
@@ -54,6 +55,7 @@ PagedPlan PlanPagedAttention(const PagedShape& shape, const PagedRows& rows, boo
 // All pointers are device pointers; bf16 as uint16_t.
 struct PagedAttentionTask {
   PagedShape shape;
+  float scale;  // factor of the scores
   int64_t num_sequences;
   uint16_t* q;     // [T, num_heads, head_dim]
   uint16_t* keys;  // pages of one layer
@@ -71,26 +73,26 @@ struct PagedAttentionTask {
 void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceStream stream);
 
 // All pointers are device pointers.
-struct NormRopeWriteTask {
+struct PrepareAndWriteTask {
   PagedShape shape;
   int64_t num_rows;
   const float* q;  // [T, num_heads, head_dim] in rows of `row_stride` numbers; k and v likewise
   const float* k;
   const float* v;
   int64_t row_stride;
-  const float* q_weight;  // [head_dim]
+  const float* q_weight;  // [head_dim]; both null: no norm
   const float* k_weight;
   float eps;
-  const float* cos;  // [positions, head_dim / 2]
+  const float* cos;  // [positions, head_dim / 2]; both null: no rope
   const float* sin;
-  const int64_t* positions;  // [T]
+  const int64_t* positions;  // [T], for rope
   const int32_t* slots;      // [T]: page · page_tokens + place of the row's key and value
   uint16_t* out_q;           // [T, num_heads, head_dim] bf16
   uint16_t* keys;            // pages of one layer
   uint16_t* values;
 };
 
-// Applies NormRope to queries and keys in fp32 and rounds to bf16. Keys and values go to pages.
-void NormRopeWrite(const NormRopeWriteTask& task, DeviceStream stream);
+// Applies PrepareQk to queries and keys in fp32 and rounds to bf16. Keys and values go to pages.
+void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream stream);
 
 }  // namespace lathe::worker

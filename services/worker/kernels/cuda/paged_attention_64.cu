@@ -3,8 +3,11 @@
 
 namespace lathe::worker {
 
-template cudaError_t AttendTile<16, 64>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
-template cudaError_t AttendTile<64, 64>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
-template cudaError_t AttendTile<128, 64>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<16, 64, false>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<64, 64, false>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<128, 64, false>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<16, 64, true>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<64, 64, true>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
+template cudaError_t AttendTile<128, 64, true>(PagedParams, nv_bfloat16*, float*, cudaStream_t);
 
 }  // namespace lathe::worker

@@ -8,10 +8,10 @@
 
 namespace lathe::worker {
 
-template <uint32_t kTileRows, uint32_t kHeadDim>
+template <uint32_t kTileRows, uint32_t kHeadDim, bool kHasWindow>
 cudaError_t AttendTile(PagedParams params, nv_bfloat16* values, float* sums, cudaStream_t stream) {
   using Plain =
-      flashinfer::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/false,
+      flashinfer::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/kHasWindow,
                                    /*use_logits_soft_cap=*/false, /*use_alibi=*/false>;
   return flashinfer::BatchPrefillWithPagedKVCacheDispatched<
       /*SAME_KV_STRIDES=*/true, kTileRows, kHeadDim, kHeadDim, flashinfer::PosEncodingMode::kNone,

@@ -1,5 +1,5 @@
-// One instance of FlashInfer's kernel per query tile and head size. Each compiles for half a
-// minute, so each has its own file.
+// One instance of FlashInfer's kernel per query tile, head size, and layers with or without a
+// window. Each compiles for half a minute, so each has its own file.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ using PagedParams =
     flashinfer::BatchPrefillPagedParams<nv_bfloat16, nv_bfloat16, nv_bfloat16, int32_t>;
 
 // `values` and `sums`: scratch memory if several blocks share one row, otherwise null.
-template <uint32_t kTileRows, uint32_t kHeadDim>
+template <uint32_t kTileRows, uint32_t kHeadDim, bool kHasWindow>
 cudaError_t AttendTile(PagedParams params, nv_bfloat16* values, float* sums, cudaStream_t stream);
 
 }  // namespace lathe::worker

@@ -72,6 +72,7 @@ AttentionPlan PlanAttention(std::span<const CachedRows> rows, const AttentionPla
       num_rows += chunk.num_rows;
     }
     plan.num_pairs += group.num_pairs;
+    plan.num_rows += num_rows;
     plan.most_rows = std::max(plan.most_rows, num_rows);
   }
   std::stable_sort(

@@ -1,6 +1,8 @@
-// Plan of which rows of a pass attend to the KV cache together. It is made once for all layers.
+// Plan of which rows of a pass attend to the KV cache together. It is made once for all layers,
+// with the costs of layers without a window.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,9 +39,15 @@ struct AttentionPlan {
   std::vector<RowChunk> chunks;
   std::vector<ChunkGroup> groups;  // most expensive first
   int64_t num_pairs = 0;
+  int64_t num_rows = 0;
   int64_t most_rows = 0;  // in any one group
   // True if a sequence has several chunks: then all keys must be written before any chunk attends.
   bool is_cut = false;
+
+  // Returns the number of pairs in a layer with this window, or a bound on it.
+  int64_t NumPairs(int64_t window) const {
+    return window == 0 ? num_pairs : std::min(num_pairs, num_rows * window);
+  }
 
   std::span<const RowChunk> ChunksOf(const ChunkGroup& group) const {
     return std::span(chunks).subspan(group.begin, group.end - group.begin);

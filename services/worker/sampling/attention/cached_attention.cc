@@ -1,9 +1,9 @@
 #include "services/worker/sampling/attention/cached_attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "services/worker/layers/cpu_rows.h"
 #include "services/worker/layers/norms.h"
@@ -11,8 +11,6 @@
 
 namespace lathe::worker {
 namespace {
-
-double Scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(2))); }
 
 at::Tensor ToDevice(const std::vector<int64_t>& values, at::Device device) {
   return at::tensor(values, at::kLong).to(device);
@@ -32,20 +30,22 @@ at::Tensor GatherValues(const at::Tensor& values, const at::Tensor& blocks, int6
   return gathered.reshape({-1, values.size(1), values.size(3)}).narrow(0, 0, num_tokens);
 }
 
-// Attends with q [n, Hq, D] over k, v [length, Hk, D]. The first query has position length - n.
-at::Tensor AttendCausally(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+// Attends with q [n, Hq, D] over k, v [length, Hk, D], the keys up to the last query's own.
+at::Tensor AttendCausally(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                          const at::Tensor& v) {
   const int64_t num_rows = q.size(0);
   const int64_t length = k.size(0);
   const int64_t group = q.size(1) / k.size(1);
   std::optional<at::Tensor> mask;
-  if (num_rows < length) {
+  if (num_rows < length || spec.window != 0) {
     const auto options = q.options().dtype(at::kBool);
     mask = at::ones({num_rows, length}, options).tril_(length - num_rows);
+    if (spec.window != 0) mask->triu_(length - num_rows + 1 - spec.window);
   }
   const at::Tensor out = at::scaled_dot_product_attention(
       HeadsFirst(q), HeadsFirst(k.repeat_interleave(group, 1)),
       HeadsFirst(v.repeat_interleave(group, 1)), mask, /*dropout_p=*/0.0,
-      /*is_causal=*/!mask.has_value(), Scale(q));
+      /*is_causal=*/!mask.has_value(), spec.scale);
   return out.squeeze(0).transpose(0, 1);
 }
 
@@ -73,44 +73,41 @@ const AttentionPlan& CachedAttention::PlanFor(const at::Tensor& q, const at::Ten
   return *plan_;
 }
 
-const PagedPass& CachedAttention::PagedPassFor(const at::Tensor& q, const at::Tensor& k) {
-  if (!paged_pass_.has_value()) {
-    PagedBatch batch;
-    for (const CachedRows& sequence : rows_) batch.Add(sequence);
-    paged_pass_ = PlanPagedPass({.num_heads = q.size(1),
-                                 .num_kv_heads = k.size(1),
-                                 .head_dim = q.size(2),
-                                 .page_tokens = KvCache::kBlockTokens},
-                                batch, device_);
-  }
-  return *paged_pass_;
+const PagedPass& CachedAttention::PagedPassFor(const AttentionSpec& spec) {
+  const auto found = paged_passes_.find(spec.window);
+  if (found != paged_passes_.end()) return found->second;
+  PagedBatch batch;
+  for (const CachedRows& sequence : rows_) batch.Add(sequence);
+  PagedPass pass = PlanPagedPass(PagedShapeOf(spec), batch, device_);
+  return paged_passes_.emplace(spec.window, std::move(pass)).first->second;
 }
 
-at::Tensor CachedAttention::NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
-                                           const QkNormWeights& weights, const RopeTable& rope,
-                                           const at::Tensor& positions) {
-  if (HasCpuHeads(heads.q) && HasCpuHeads(heads.k) && HasCpuRows(v) &&
-      !PlanFor(heads.q, heads.k).is_cut) {
-    cache_.Allocate(v);
-    const RawRows rows = {heads, v, weights, rope, positions};
-    return NormRopeAttendByKernel(rows, cache_.keys(layer), cache_.values(layer), *plan_);
+at::Tensor CachedAttention::Attend(int64_t layer, const AttentionSpec& spec, const QkvHeads& raw,
+                                   const QkPreparation& preparation) {
+  const auto& [q, k] = raw.qk;
+  if (HasCpuHeads(q) && HasCpuHeads(k) && HasCpuRows(raw.v) && !PlanFor(q, k).is_cut) {
+    cache_.Allocate(raw.v);
+    return PrepareAndAttendByKernel(spec, raw, preparation, cache_.keys(layer),
+                                    cache_.values(layer), *plan_);
   }
   if (!device_.is_cpu() && cache_.attention_arithmetic() == MatmulArithmetic::kBf16) {
-    return PagedDeviceAttention(cache_, PagedPassFor(heads.q, heads.k))
-        .NormRopeAttend(layer, heads, v, weights, rope, positions);
+    const auto pass_for = [this](const AttentionSpec& of) -> const PagedPass& {
+      return PagedPassFor(of);
+    };
+    return PagedDeviceAttention(cache_, pass_for).Attend(layer, spec, raw, preparation);
   }
-  const QkHeads normed = NormRope(heads, weights, rope, positions);
-  return Attend(layer, normed.q, normed.k, v);
+  return AttendPrepared(layer, spec, PrepareQk(raw.qk, preparation), raw.v);
 }
 
-at::Tensor CachedAttention::Attend(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                                   const at::Tensor& v) {
-  cache_.Write(layer, new_blocks_, new_places_, k, v);
-  if (HasCpuRows(q)) {
-    return AttendByKernel(q, cache_.keys(layer), cache_.values(layer), PlanFor(q, k));
+at::Tensor CachedAttention::AttendPrepared(int64_t layer, const AttentionSpec& spec,
+                                           const QkHeads& qk, const at::Tensor& v) {
+  cache_.Write(layer, new_blocks_, new_places_, qk.k, v);
+  if (HasCpuRows(qk.q)) {
+    return AttendByKernel(spec, qk.q, cache_.keys(layer), cache_.values(layer),
+                          PlanFor(qk.q, qk.k));
   }
-  return is_decode_ ? DecodeByGather(q, cache_.keys(layer), cache_.values(layer), rows_)
-                    : AttendChunks(layer, q, k, v);
+  return is_decode_ ? DecodeByGather(spec, qk.q, cache_.keys(layer), cache_.values(layer), rows_)
+                    : AttendChunks(layer, spec, qk, v);
 }
 
 const at::Tensor& CachedAttention::Blocks(size_t sequence) {
@@ -122,8 +119,8 @@ const at::Tensor& CachedAttention::Blocks(size_t sequence) {
   return blocks;
 }
 
-at::Tensor CachedAttention::AttendChunks(int64_t layer, const at::Tensor& q, const at::Tensor& k,
-                                         const at::Tensor& v) {
+at::Tensor CachedAttention::AttendChunks(int64_t layer, const AttentionSpec& spec,
+                                         const QkHeads& qk, const at::Tensor& v) {
   std::vector<at::Tensor> outputs;
   int64_t begin = 0;
   for (size_t s = 0; s < rows_.size(); ++s) {
@@ -131,16 +128,16 @@ at::Tensor CachedAttention::AttendChunks(int64_t layer, const at::Tensor& q, con
     const int64_t length = rows_[s].kv->length;
     const bool has_past = n < length;
     outputs.push_back(AttendCausally(
-        q.narrow(0, begin, n),
-        has_past ? GatherKeys(cache_.keys(layer), Blocks(s), length) : k.narrow(0, begin, n),
+        spec, qk.q.narrow(0, begin, n),
+        has_past ? GatherKeys(cache_.keys(layer), Blocks(s), length) : qk.k.narrow(0, begin, n),
         has_past ? GatherValues(cache_.values(layer), Blocks(s), length) : v.narrow(0, begin, n)));
     begin += n;
   }
   return at::cat(outputs, 0);
 }
 
-at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                          const std::vector<CachedRows>& rows) {
+at::Tensor DecodeByGather(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& keys,
+                          const at::Tensor& values, const std::vector<CachedRows>& rows) {
   const int64_t num_sequences = q.size(0);
   const int64_t num_kv_heads = keys.size(1);
   const int64_t head_dim = keys.size(2);
@@ -156,8 +153,11 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
   }
   const at::Tensor blocks = ToDevice(tables, q.device());
   const int64_t num_places = static_cast<int64_t>(most_blocks) * KvCache::kBlockTokens;
-  const at::Tensor is_padding = at::arange(num_places, blocks.options()).unsqueeze(0) >=
-                                ToDevice(lengths, q.device()).unsqueeze(1);
+  const at::Tensor places = at::arange(num_places, blocks.options()).unsqueeze(0);
+  const at::Tensor ends = ToDevice(lengths, q.device()).unsqueeze(1);
+  const at::Tensor is_padding = places >= ends;
+  const at::Tensor is_unseen =
+      spec.window == 0 ? is_padding : is_padding.logical_or(places < ends - spec.window);
   const auto by_head = [&](const at::Tensor& gathered) {  // [S, Hk, places, D]
     return gathered.view({num_sequences, num_places, num_kv_heads, head_dim}).transpose(1, 2);
   };
@@ -168,8 +168,8 @@ at::Tensor DecodeByGather(const at::Tensor& q, const at::Tensor& keys, const at:
                            .masked_fill(is_padding.unsqueeze(1).unsqueeze(3), 0);
   const at::Tensor grouped = q.reshape({num_sequences, num_kv_heads, -1, head_dim});
   const at::Tensor scores = at::matmul(grouped, k.transpose(2, 3))
-                                .mul(Scale(q))
-                                .masked_fill(is_padding.unsqueeze(1).unsqueeze(1),
+                                .mul(spec.scale)
+                                .masked_fill(is_unseen.unsqueeze(1).unsqueeze(1),
                                              -std::numeric_limits<float>::infinity());
   return at::matmul(at::softmax(scores, -1), v).reshape(q.sizes());
 }

@@ -48,44 +48,50 @@ void AttendMembers(std::span<const AttentionMember<int32_t>> members, int64_t nu
   AttendGroupBf16(members, num_shared, scratch);
 }
 
-// Applies norm and rope to heads [head, head + num_heads) of `num_rows` rows, starting with `row`.
-// Writes [num_rows, num_heads, D] to y.
-void NormRopeHeads(const at::Tensor& x, const at::Tensor& weight, const RawRows& rows, int64_t row,
-                   int64_t num_rows, int64_t head, int64_t num_heads, float* y) {
-  NormRopeRows({.x = x.const_data_ptr<float>() + row * x.stride(0) + head * x.stride(1),
-                .x_stride = x.stride(0),
-                .weight = weight.const_data_ptr<float>(),
-                .cos = rows.rope.cos().const_data_ptr<float>(),
-                .sin = rows.rope.sin().const_data_ptr<float>(),
-                .positions = rows.positions.const_data_ptr<int64_t>() + row,
-                .y = y,
-                .num_heads = num_heads,
-                .head_dim = x.size(2),
-                .eps = static_cast<float>(rows.weights.eps)},
-               0, num_rows);
-}
+// Rows before their preparation.
+struct RawRows {
+  const QkvHeads& raw;
+  PreparationPointers pointers;
+
+  // Writes heads [head, head + num_heads) of `num_rows` rows of x, prepared, to y [num_rows,
+  // num_heads, D]. Starts with `row`.
+  void Prepare(const at::Tensor& x, const float* weight, int64_t row, int64_t num_rows,
+               int64_t head, int64_t num_heads, float* y) const {
+    PrepareHeadsRows({.x = x.const_data_ptr<float>() + row * x.stride(0) + head * x.stride(1),
+                      .x_stride = x.stride(0),
+                      .weight = weight,
+                      .cos = pointers.cos,
+                      .sin = pointers.sin,
+                      .positions = pointers.cos == nullptr ? nullptr : pointers.positions + row,
+                      .y = y,
+                      .num_heads = num_heads,
+                      .head_dim = x.size(2),
+                      .eps = pointers.eps},
+                     0, num_rows);
+  }
+};
 
 // Writes the new keys and values of one kv head to the cache. `key` [D] is scratch space.
 template <typename Element>
 void WriteChunk(const RawRows& rows, const RowChunk& chunk, int64_t kv_head,
                 const LayerBlocks<Element>& layer, float* key) {
-  const int64_t head_dim = rows.v.size(2);
+  const at::Tensor& v = rows.raw.v;
   for (int64_t i = 0; i < chunk.num_rows; ++i) {
     const int64_t row = chunk.row + i;
     const int64_t position = chunk.position + i;
-    NormRopeHeads(rows.heads.k, rows.weights.k_weight, rows, row, 1, kv_head, 1, key);
+    rows.Prepare(rows.raw.qk.k, rows.pointers.k_weight, row, 1, kv_head, 1, key);
     const int64_t offset = chunk.kv->blocks[position / KvCache::kBlockTokens] * layer.block_stride +
                            kv_head * layer.head_stride;
-    StoreToken(key, HeadRowsOf(rows.v, row, kv_head).data, head_dim,
-               position % KvCache::kBlockTokens, layer.keys + offset, layer.values + offset);
+    StoreToken(key, HeadRowsOf(v, row, kv_head).data, v.size(2), position % KvCache::kBlockTokens,
+               layer.keys + offset, layer.values + offset);
   }
 }
 
-// Attends with q [T, Hq, D]. If `rows` is null, norm and rope were applied to q and the cache holds
-// all keys. Otherwise applies them here and writes the new keys and values to the cache.
+// Attends with q [T, Hq, D]. If `rows` is null, q is prepared and the cache holds all keys.
+// Otherwise prepares q here and writes the new keys and values to the cache.
 template <typename Element>
-at::Tensor Attend(const at::Tensor& q, const RawRows* rows, const at::Tensor& keys,
-                  const at::Tensor& values, const AttentionPlan& plan) {
+at::Tensor Attend(const AttentionSpec& spec, const at::Tensor& q, const RawRows* rows,
+                  const at::Tensor& keys, const at::Tensor& values, const AttentionPlan& plan) {
   const LayerBlocks<Element> layer(keys, values);
   const int64_t num_kv_heads = keys.size(1);
   const int64_t head_dim = q.size(2);
@@ -102,8 +108,8 @@ at::Tensor Attend(const at::Tensor& q, const RawRows* rows, const at::Tensor& ke
       HeadRows own_q = HeadRowsOf(q, chunk.row, kv_head * group);
       if (rows != nullptr) {
         WriteChunk(*rows, chunk, kv_head, layer, key);
-        NormRopeHeads(q, rows->weights.q_weight, *rows, chunk.row, chunk.num_rows, kv_head * group,
-                      group, queries);
+        rows->Prepare(q, rows->pointers.q_weight, chunk.row, chunk.num_rows, kv_head * group, group,
+                      queries);
         own_q = {.data = queries, .row_stride = row_size, .head_stride = head_dim};
         queries += chunk.num_rows * row_size;
       }
@@ -114,7 +120,8 @@ at::Tensor Attend(const at::Tensor& q, const RawRows* rows, const at::Tensor& ke
                                      .num_positions = chunk.num_rows,
                                      .group = group,
                                      .head_dim = head_dim,
-                                     .scale = AttentionScale(head_dim)},
+                                     .scale = static_cast<float>(spec.scale),
+                                     .window = spec.window},
                          .keys = layer.Of(*chunk.kv, kv_head)});
     }
     AttendMembers(members, chunks.num_shared,
@@ -122,7 +129,7 @@ at::Tensor Attend(const at::Tensor& q, const RawRows* rows, const at::Tensor& ke
                                 kCacheLineFloats * kCacheLineFloats);
   };
   RunTasks(static_cast<int64_t>(plan.groups.size()) * num_kv_heads,
-           plan.num_pairs * q.size(1) * head_dim,
+           plan.NumPairs(spec.window) * q.size(1) * head_dim,
            AttentionScratchSize(plan.most_rows * group, head_dim) + plan.most_rows * row_size +
                head_dim + 2 * kCacheLineFloats,
            attend);
@@ -141,17 +148,19 @@ AttentionPlan PlanForKernel(std::span<const CachedRows> rows, int64_t num_heads,
              .group_members = tasks / (kTasksPerThread * ComputeTeam().num_threads())});
 }
 
-at::Tensor AttendByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                          const AttentionPlan& plan) {
-  return keys.scalar_type() == at::kInt ? Attend<int32_t>(q, nullptr, keys, values, plan)
-                                        : Attend<float>(q, nullptr, keys, values, plan);
+at::Tensor AttendByKernel(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& keys,
+                          const at::Tensor& values, const AttentionPlan& plan) {
+  return keys.scalar_type() == at::kInt ? Attend<int32_t>(spec, q, nullptr, keys, values, plan)
+                                        : Attend<float>(spec, q, nullptr, keys, values, plan);
 }
 
-at::Tensor NormRopeAttendByKernel(const RawRows& rows, const at::Tensor& keys,
-                                  const at::Tensor& values, const AttentionPlan& plan) {
+at::Tensor PrepareAndAttendByKernel(const AttentionSpec& spec, const QkvHeads& raw,
+                                    const QkPreparation& preparation, const at::Tensor& keys,
+                                    const at::Tensor& values, const AttentionPlan& plan) {
   TORCH_CHECK(!plan.is_cut, "a sequence's keys are written by several tasks");
-  return keys.scalar_type() == at::kInt ? Attend<int32_t>(rows.heads.q, &rows, keys, values, plan)
-                                        : Attend<float>(rows.heads.q, &rows, keys, values, plan);
+  const RawRows rows = {.raw = raw, .pointers = PointersOf(preparation)};
+  return keys.scalar_type() == at::kInt ? Attend<int32_t>(spec, raw.qk.q, &rows, keys, values, plan)
+                                        : Attend<float>(spec, raw.qk.q, &rows, keys, values, plan);
 }
 
 }  // namespace lathe::worker

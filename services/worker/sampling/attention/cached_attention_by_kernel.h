@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "services/worker/layers/norms.h"
+#include "services/worker/layers/attention_context.h"
 #include "services/worker/sampling/attention/attention_plan.h"
 #include "services/worker/torch/aten.h"
 
@@ -16,22 +16,14 @@ AttentionPlan PlanForKernel(std::span<const CachedRows> rows, int64_t num_heads,
 
 // Attends with q [T, Hq, D] fp32 over one layer's cache, fp32 or bf16 (KvCache::keys and values).
 // The rows of each sequence are consecutive. Returns [T, Hq, D].
-at::Tensor AttendByKernel(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
-                          const AttentionPlan& plan);
+at::Tensor AttendByKernel(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& keys,
+                          const at::Tensor& values, const AttentionPlan& plan);
 
-// Rows before norm and rope.
-struct RawRows {
-  const QkHeads& heads;
-  const at::Tensor& v;  // [T, Hk, D]
-  const QkNormWeights& weights;
-  const RopeTable& rope;
-  const at::Tensor& positions;  // [T] int64
-};
-
-// Applies NormRope, writes the new keys and values to the cache, then attends as AttendByKernel.
+// Applies PrepareQk, writes the new keys and values to the cache, then attends as AttendByKernel.
 // One thread does all three steps of a kv head's rows, so no data moves between cores. `plan` must
 // not be cut.
-at::Tensor NormRopeAttendByKernel(const RawRows& rows, const at::Tensor& keys,
-                                  const at::Tensor& values, const AttentionPlan& plan);
+at::Tensor PrepareAndAttendByKernel(const AttentionSpec& spec, const QkvHeads& raw,
+                                    const QkPreparation& preparation, const at::Tensor& keys,
+                                    const at::Tensor& values, const AttentionPlan& plan);
 
 }  // namespace lathe::worker

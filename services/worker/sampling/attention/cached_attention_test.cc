@@ -5,6 +5,7 @@
 
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/norms.h"
+#include "services/worker/models/packed_attention.h"
 #include "services/worker/sampling/attention/cached_attention_by_kernel.h"
 #include "services/worker/testing/test_model.h"
 
@@ -36,34 +37,49 @@ Qkv RandomQkv(int64_t num_rows, int64_t head_dim = 16, int64_t group = 2) {
           at::randn({num_rows, 2, head_dim})};
 }
 
-at::Tensor AttendRange(KvCache& cache, KvSequence& kv, const Qkv& x, int64_t begin, int64_t end) {
+AttentionSpec SpecFor(int64_t head_dim, int64_t group, int64_t window = 0) {
+  return {.num_heads = 2 * group,
+          .num_kv_heads = 2,
+          .head_dim = head_dim,
+          .scale = ScaleOf(head_dim),
+          .window = window};
+}
+
+AttentionSpec SpecOf(const Qkv& x, int64_t window = 0) {
+  return SpecFor(x.q.size(2), x.q.size(1) / 2, window);
+}
+
+at::Tensor AttendRange(KvCache& cache, KvSequence& kv, const Qkv& x, int64_t begin, int64_t end,
+                       int64_t window = 0) {
   REQUIRE(cache.Extend(kv, end - begin));
   CachedAttention attention(cache, {{.kv = &kv, .num_rows = end - begin}}, at::kCPU);
   const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, end - begin); };
-  return attention.Attend(0, rows(x.q), rows(x.k), rows(x.v));
+  return attention.Attend(0, SpecOf(x, window), {{rows(x.q), rows(x.k)}, rows(x.v)}, {});
 }
 
 TEST_CASE("Cached attention: a prompt in chunks, then tokens, has the bits of one training pass",
           "[sampling]") {
   at::manual_seed(1);
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
-  const int64_t head_dim = GENERATE(16, 24, 64, 128);
-  const int64_t group = GENERATE(1, 2, 5);
+  const int64_t head_dim = GENERATE(16, 24, 64, 128, 256);
+  const int64_t group = GENERATE(1, 2, 3, 5);
+  const int64_t window = GENERATE(0, 50, 64);
   const Qkv x = RandomQkv(290, head_dim, group);
   KvCache cache(SmallSpec(), kCacheBytes, arithmetic);
   KvSequence kv;
   std::vector<at::Tensor> parts;
   int64_t done = 0;
   for (const int64_t end : {33, 64, 65, 250, 290}) {
-    parts.push_back(AttendRange(cache, kv, x, done, end));
+    parts.push_back(AttendRange(cache, kv, x, done, end, window));
     done = end;
   }
   KvSequence slow;
   std::vector<at::Tensor> rows;
   for (int64_t row = 0; row < 290; ++row) {
-    rows.push_back(AttendRange(cache, slow, x, row, row + 1));
+    rows.push_back(AttendRange(cache, slow, x, row, row + 1, window));
   }
-  const at::Tensor trained = CausalAttention(x.q, x.k, x.v, {0, 290}, arithmetic).out;
+  const at::Tensor trained =
+      CausalAttention(SpecOf(x, window), x.q, x.k, x.v, {0, 290}, arithmetic).out;
   CHECK(at::equal(at::cat(parts), trained));
   CHECK(at::equal(at::cat(rows), trained));
 }
@@ -88,7 +104,8 @@ TEST_CASE("Cached attention: sequences of one pass have the bits each has alone"
     v.push_back(inputs[s].v);
   }
   CachedAttention attention(cache, rows, at::kCPU);
-  CHECK(at::equal(attention.Attend(0, at::cat(q), at::cat(k), at::cat(v)), at::cat(alone)));
+  const QkvHeads raw = {{at::cat(q), at::cat(k)}, at::cat(v)};
+  CHECK(at::equal(attention.Attend(0, SpecOf(inputs[0]), raw, {}), at::cat(alone)));
 }
 
 TEST_CASE("Cached attention: the kernel equals torch operations for sequences of any length",
@@ -104,12 +121,13 @@ TEST_CASE("Cached attention: the kernel equals torch operations for sequences of
     rows.push_back({.kv = &sequences[s], .num_rows = 1});
   }
   const at::Tensor q = at::randn({5, 4, head_dim}) * 2;
+  const AttentionSpec spec = SpecFor(head_dim, 2, GENERATE(0, 16, 100));
   const auto attend = [&](const at::Tensor& queries, const std::vector<CachedRows>& of) {
-    return AttendByKernel(queries, cache.keys(0), cache.values(0),
+    return AttendByKernel(spec, queries, cache.keys(0), cache.values(0),
                           PlanForKernel(of, 4, 2, MatmulArithmetic::kFp32));
   };
   const at::Tensor by_kernel = attend(q, rows);
-  CHECK(MaxDifference(by_kernel, DecodeByGather(q, cache.keys(0), cache.values(0), rows)) <
+  CHECK(MaxDifference(by_kernel, DecodeByGather(spec, q, cache.keys(0), cache.values(0), rows)) <
         kAttentionTolerance);
   CHECK(at::equal(attend(q.narrow(0, 3, 1), {rows[3]}), by_kernel.narrow(0, 3, 1)));
 }
@@ -122,13 +140,14 @@ TEST_CASE("Cached attention: samples of one prompt read it together with the bit
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24);
   const int64_t group = GENERATE(1, 5);
+  const int64_t window = GENERATE(0, 70);
   // Prompt length and expected number of groups. A group has at most four members, and `other` is a
   // group by itself.
   const auto [prompt, num_groups] = GENERATE(table<int64_t, size_t>({{63, 8}, {64, 4}, {200, 3}}));
   DenseShape shape = SmallShape();
   shape.head_dim = head_dim;
-  const DecoderSpec spec = DenseDecoder(shape);
-  KvCache cache(spec, kCacheBytes, arithmetic);
+  const DecoderSpec model = DenseDecoder(shape);
+  KvCache cache(model, kCacheBytes, arithmetic);
   KvSequence other;
   AttendRange(cache, other, RandomQkv(70, head_dim, group), 0, 70);
   KvSequence shared;
@@ -151,51 +170,97 @@ TEST_CASE("Cached attention: samples of one prompt read it together with the bit
   const AttentionPlan together = plan(rows);
   CHECK(together.groups.size() == num_groups);
   const at::Tensor q = at::randn({8, 2 * group, head_dim}) * 2;
-  const at::Tensor out = AttendByKernel(q, cache.keys(0), cache.values(0), together);
+  const AttentionSpec spec = SpecFor(head_dim, group, window);
+  const at::Tensor out = AttendByKernel(spec, q, cache.keys(0), cache.values(0), together);
   for (int64_t s = 0; s < 8; ++s) {
     const at::Tensor alone =
-        AttendByKernel(q.narrow(0, s, 1), cache.keys(0), cache.values(0), plan({rows[s]}));
+        AttendByKernel(spec, q.narrow(0, s, 1), cache.keys(0), cache.values(0), plan({rows[s]}));
     CHECK(at::equal(out.narrow(0, s, 1), alone));
   }
   at::set_num_threads(threads);
 }
 
-TEST_CASE("Cached attention: norm, rope and writing in one step have the bits of three",
+TEST_CASE("Cached attention: preparation and writing in one step have the bits of three",
           "[sampling]") {
   at::manual_seed(5);
   const auto arithmetic = GENERATE(from_range(Arithmetics()));
   const int64_t head_dim = GENERATE(16, 24, 128);
   const int64_t num_rows = GENERATE(1, 20, 1000);  // 1000 rows are cut into chunks
+  const bool has_norm = GENERATE(false, true);
+  const bool has_rope = GENERATE(false, true);
+  const RopeTable rope({.theta = 1e4}, head_dim, 2048, at::kCPU);
+  QkPreparation preparation;
+  if (has_norm) {
+    preparation = {
+        .q_norm = at::rand({head_dim}) + 0.5, .k_norm = at::rand({head_dim}) + 0.5, .eps = 1e-6};
+  }
+  if (has_rope) preparation.rope = &rope;
   DenseShape shape = SmallShape();
   shape.head_dim = head_dim;
-  const DecoderSpec spec = DenseDecoder(shape);
-  const RopeTable rope(head_dim, 2048, 1e4, at::kCPU);
-  const at::Tensor q_weight = at::rand({head_dim}) + 0.5;
-  const at::Tensor k_weight = at::rand({head_dim}) + 0.5;
-  const QkNormWeights weights = {.q_weight = q_weight, .k_weight = k_weight, .eps = 1e-6};
+  const DecoderSpec model = DenseDecoder(shape);
   const at::Tensor past = at::randn({33, 8 * head_dim});
   const at::Tensor qkv = at::randn({num_rows, 8 * head_dim});
   const auto run = [&](bool is_fused) {
-    KvCache cache(spec, 1 << 24, arithmetic);
+    KvCache cache(model, 1 << 24, arithmetic);
     KvSequence kv;
     at::Tensor out;
     for (const at::Tensor& x : {past, qkv}) {
-      const at::Tensor positions = at::arange(kv.length, kv.length + x.size(0), at::kLong);
+      preparation.positions = at::arange(kv.length, kv.length + x.size(0), at::kLong);
       REQUIRE(cache.Extend(kv, x.size(0)));
       CachedAttention attention(cache, {{.kv = &kv, .num_rows = x.size(0)}}, at::kCPU);
       const at::Tensor heads = x.view({x.size(0), 8, head_dim});
-      const QkHeads raw = {heads.narrow(1, 0, 4), heads.narrow(1, 4, 2)};
-      const at::Tensor v = heads.narrow(1, 6, 2);
-      if (is_fused) {
-        out = attention.NormRopeAttend(0, raw, v, weights, rope, positions);
-      } else {
-        const QkHeads normed = NormRope(raw, weights, rope, positions);
-        out = attention.Attend(0, normed.q, normed.k, v);
-      }
+      const QkvHeads raw = {{heads.narrow(1, 0, 4), heads.narrow(1, 4, 2)}, heads.narrow(1, 6, 2)};
+      const AttentionSpec spec = SpecFor(head_dim, 2);
+      out = is_fused ? attention.Attend(0, spec, raw, preparation)
+                     : attention.Attend(0, spec, {PrepareQk(raw.qk, preparation), raw.v}, {});
     }
     return out;
   };
   CHECK(at::equal(run(true), run(false)));
+}
+
+// A layer of Gemma 3's kind: its own window, scale, norms and rope.
+struct Layer {
+  AttentionSpec spec;
+  QkPreparation preparation;
+};
+
+TEST_CASE("Cached attention: layers of one pass have their own window, scale, norms and rope",
+          "[sampling]") {
+  at::manual_seed(6);
+  constexpr int64_t kHeadDim = 256;
+  const RopeTable local({.theta = 1e4}, kHeadDim, 512, at::kCPU);
+  const RopeTable global({.type = RopeType::kLinear, .theta = 1e6, .factor = 8}, kHeadDim, 512,
+                         at::kCPU);
+  std::vector<Layer> layers = {{SpecFor(kHeadDim, 3, /*window=*/30), {.rope = &local}},
+                               {SpecFor(kHeadDim, 3), {.rope = &global}}};
+  layers[0].spec.scale = 0.1;
+  layers[1].preparation.q_norm = at::rand({kHeadDim}) + 0.5;
+  layers[1].preparation.k_norm = at::rand({kHeadDim}) + 0.5;
+  layers[1].preparation.eps = 1e-6;
+  DenseShape shape = SmallShape();
+  shape.head_dim = kHeadDim;
+  KvCache cache(DenseDecoder(shape), 1 << 24, MatmulArithmetic::kFp32);
+  const Qkv x = RandomQkv(170, kHeadDim, 3);
+  const auto attend = [&](AttentionContext& attention, size_t layer, int64_t begin, int64_t end) {
+    const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, end - begin); };
+    QkPreparation preparation = layers[layer].preparation;
+    preparation.positions = at::arange(begin, end, at::kLong);
+    return attention.Attend(static_cast<int64_t>(layer), layers[layer].spec,
+                            {{rows(x.q), rows(x.k)}, rows(x.v)}, preparation);
+  };
+  KvSequence kv;
+  std::vector<std::vector<at::Tensor>> parts(2);
+  for (const auto& [begin, end] : {std::pair(0, 70), {70, 168}, {168, 169}, {169, 170}}) {
+    REQUIRE(cache.Extend(kv, end - begin));
+    CachedAttention attention(cache, {{.kv = &kv, .num_rows = end - begin}}, at::kCPU);
+    for (size_t layer : {0, 1}) parts[layer].push_back(attend(attention, layer, begin, end));
+  }
+  const std::vector<int64_t> cu_seqlens = {0, 170};
+  PackedAttention packed(cu_seqlens, MatmulArithmetic::kFp32);
+  for (size_t layer : {0, 1}) {
+    CHECK(at::equal(at::cat(parts[layer]), attend(packed, layer, 0, 170)));
+  }
 }
 
 }  // namespace

@@ -30,18 +30,15 @@ class CudaDecodeGraphs : public DecodeGraphs {
       : model_(model),
         cache_(cache),
         most_rows_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most_rows)))),
-        // The loader refuses models whose layers have other heads.
-        shape_({.num_heads = model.part().local.layers[0].attention.num_heads,
-                .num_kv_heads = model.part().local.layers[0].attention.num_kv_heads,
-                .head_dim = model.part().local.layers[0].attention.head_dim,
-                .page_tokens = KvCache::kBlockTokens}),
         lora_(model.part().local, most_rows_, model.device()),
         tokens_and_positions_(OnDevice({2 * most_rows_}, at::kLong)),
         numbers_(OnDevice({4 * most_rows_ + 2 + most_rows_ * PagesFor(model)}, at::kInt)),
         logits_(OnDevice({most_rows_, model.part().local.vocab_size}, at::kFloat)),
         pool_(at::cuda::graph_pool_handle()) {
     // Allocates before any recording, because memory allocated by a recording belongs to its pool.
-    cache_.Allocate(at::empty({0, shape_.num_kv_heads, shape_.head_dim},
+    // The loader refuses models whose layers have other heads.
+    const AttentionSpec& spec = model.part().local.layers[0].attention;
+    cache_.Allocate(at::empty({0, spec.num_kv_heads, spec.head_dim},
                               at::TensorOptions(at::kFloat).device(model.device())));
   }
 
@@ -62,11 +59,17 @@ class CudaDecodeGraphs : public DecodeGraphs {
   }
 
  private:
+  struct PlannedPass {
+    PagedPass pass;
+    PagedWorkspaceSizes sizes;
+  };
+
   struct Recording {
     at::Tensor tokens;     // [padded] int64
     at::Tensor positions;  // [padded] int64
-    PagedPass pass;
-    PagedWorkspaceSizes sizes;
+    PagedInputs inputs;
+    PagedRows rows;                         // of the next run
+    std::map<int64_t, PlannedPass> passes;  // by window; made by the run before the recording
     std::optional<at::cuda::CUDAGraph> graph;
   };
 
@@ -80,24 +83,44 @@ class CudaDecodeGraphs : public DecodeGraphs {
   }
 
   // Sets the inputs of a pass of `padded` rows to views of the buffers, at offsets that depend on
-  // `padded` only, and allocates the pass's workspaces.
-  void Place(int64_t padded, const PagedRows& rows, Recording& recording) {
+  // `padded` only.
+  void Place(int64_t padded, Recording& recording) {
     recording.tokens = tokens_and_positions_.narrow(0, 0, padded);
     recording.positions = tokens_and_positions_.narrow(0, padded, padded);
-    PagedPass& pass = recording.pass;
-    pass.shape = shape_;
-    pass.inputs.row_starts = numbers_.narrow(0, 0, padded + 1);
-    pass.inputs.page_starts = numbers_.narrow(0, padded + 1, padded + 1);
-    pass.inputs.last_page_tokens = numbers_.narrow(0, 2 * padded + 2, padded);
-    pass.inputs.slots = numbers_.narrow(0, 3 * padded + 2, padded);
-    pass.inputs.pages = numbers_.narrow(0, 4 * padded + 2, padded * PagesFor(model_));
-    recording.sizes =
-        PagedWorkspaceFor(shape_, rows, /*is_graph=*/true, CurrentStream(model_.device()));
-    pass.float_workspace = OnDevice({static_cast<int64_t>(recording.sizes.float_bytes)}, at::kByte);
-    pass.int_workspace = OnDevice({static_cast<int64_t>(recording.sizes.int_bytes)}, at::kByte);
+    PagedInputs& inputs = recording.inputs;
+    inputs.row_starts = numbers_.narrow(0, 0, padded + 1);
+    inputs.page_starts = numbers_.narrow(0, padded + 1, padded + 1);
+    inputs.last_page_tokens = numbers_.narrow(0, 2 * padded + 2, padded);
+    inputs.slots = numbers_.narrow(0, 3 * padded + 2, padded);
+    inputs.pages = numbers_.narrow(0, 4 * padded + 2, padded * PagesFor(model_));
   }
 
-  // Copies the inputs to the device in two transfers and makes FlashInfer's plan for their lengths.
+  // Makes FlashInfer's plan for the lengths of the next run.
+  void Plan(const PagedRows& rows, PlannedPass& planned) {
+    PagedPass& pass = planned.pass;
+    pass.plan = PlanPagedAttention(
+        pass.shape, rows, /*is_graph=*/true, planned.sizes, pass.float_workspace.mutable_data_ptr(),
+        pass.int_workspace.mutable_data_ptr(), CurrentStream(model_.device()));
+  }
+
+  // Returns the pass of layers like this one. The run before a recording makes it: a recording must
+  // neither plan nor allocate.
+  const PagedPass& PassFor(const AttentionSpec& spec, Recording& recording) {
+    const auto found = recording.passes.find(spec.window);
+    if (found != recording.passes.end()) return found->second.pass;
+    PlannedPass planned;
+    PagedPass& pass = planned.pass;
+    pass.shape = PagedShapeOf(spec);
+    pass.inputs = recording.inputs;
+    planned.sizes = PagedWorkspaceFor(pass.shape, recording.rows, /*is_graph=*/true,
+                                      CurrentStream(model_.device()));
+    pass.float_workspace = OnDevice({static_cast<int64_t>(planned.sizes.float_bytes)}, at::kByte);
+    pass.int_workspace = OnDevice({static_cast<int64_t>(planned.sizes.int_bytes)}, at::kByte);
+    Plan(recording.rows, planned);
+    return recording.passes.emplace(spec.window, std::move(planned)).first->second.pass;
+  }
+
+  // Copies the inputs to the device in two transfers and plans the passes for their lengths.
   void SetInputs(std::span<const DecodeRow> rows, int64_t padded, Recording& recording) {
     std::vector<int64_t> tokens(2 * padded, 0);
     PagedBatch batch;
@@ -109,7 +132,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     for (auto row = static_cast<int64_t>(rows.size()); row < padded; ++row) {
       batch.AddPadding(cache_.spare_page());
     }
-    if (!recording.tokens.defined()) Place(padded, batch.rows, recording);
+    if (!recording.tokens.defined()) Place(padded, recording);
     std::vector<int32_t> numbers;
     for (const auto* part : {&batch.rows.row_starts, &batch.rows.page_starts,
                              &batch.last_page_tokens, &batch.slots, &batch.pages}) {
@@ -117,20 +140,19 @@ class CudaDecodeGraphs : public DecodeGraphs {
     }
     Set(tokens_and_positions_, tokens);
     Set(numbers_, numbers);
-    PagedPass& pass = recording.pass;
-    pass.plan =
-        PlanPagedAttention(shape_, batch.rows, /*is_graph=*/true, recording.sizes,
-                           pass.float_workspace.mutable_data_ptr(),
-                           pass.int_workspace.mutable_data_ptr(), CurrentStream(model_.device()));
+    recording.rows = std::move(batch.rows);
+    for (auto& [window, planned] : recording.passes) Plan(recording.rows, planned);
   }
 
   // Runs the model and writes to the first rows of logits_.
-  void Forward(int64_t padded, bool has_lora, const Recording& recording) {
+  void Forward(int64_t padded, bool has_lora, Recording& recording) {
     const std::vector<Segment> segments = {
         {.begin = 0, .end = padded, .slots = has_lora ? &lora_ : nullptr}};
     const PackedRows rows = {
         .tokens = recording.tokens, .positions = recording.positions, .segments = segments};
-    PagedDeviceAttention attention(cache_, recording.pass);
+    PagedDeviceAttention attention(cache_, [&](const AttentionSpec& spec) -> const PagedPass& {
+      return PassFor(spec, recording);
+    });
     const at::Tensor x = RunLayers(model_, rows, attention);
     logits_.narrow(0, 0, padded).copy_(model_.Logits(model_.FinalNorm(x), segments));
   }
@@ -171,7 +193,6 @@ class CudaDecodeGraphs : public DecodeGraphs {
   const Model& model_;
   KvCache& cache_;
   const int64_t most_rows_;
-  const PagedShape shape_;
   LoraSlots lora_;
   at::Tensor tokens_and_positions_;  // [2 most_rows] int64
   at::Tensor numbers_;               // int32: PagedInputs of a pass, concatenated

@@ -70,6 +70,14 @@ void PagedBatch::AddPadding(int32_t page) {
   slots.push_back(static_cast<int32_t>(page * KvCache::kBlockTokens));
 }
 
+PagedShape PagedShapeOf(const AttentionSpec& spec) {
+  return {.num_heads = spec.num_heads,
+          .num_kv_heads = spec.num_kv_heads,
+          .head_dim = spec.head_dim,
+          .page_tokens = KvCache::kBlockTokens,
+          .window = spec.window};
+}
+
 PagedPass PlanPagedPass(const PagedShape& shape, const PagedBatch& batch, at::Device device) {
   const DeviceStream stream = CurrentStream(device);
   const auto sizes = PagedWorkspaceFor(shape, batch.rows, /*is_graph=*/false, stream);
@@ -84,34 +92,36 @@ PagedPass PlanPagedPass(const PagedShape& shape, const PagedBatch& batch, at::De
   return pass;
 }
 
-at::Tensor PagedDeviceAttention::NormRopeAttend(int64_t layer, const QkHeads& heads,
-                                                const at::Tensor& v, const QkNormWeights& weights,
-                                                const RopeTable& rope,
-                                                const at::Tensor& positions) {
-  for (const at::Tensor* x : {&heads.q, &heads.k, &v}) CheckRows(*x, heads.q.stride(0));
+at::Tensor PagedDeviceAttention::Attend(int64_t layer, const AttentionSpec& spec,
+                                        const QkvHeads& raw, const QkPreparation& preparation) {
+  const auto& [qk, v] = raw;
+  const PagedPass& pass = pass_for_(spec);
+  for (const at::Tensor* x : {&qk.q, &qk.k, &v}) CheckRows(*x, qk.q.stride(0));
   cache_.Allocate(v);
   const DeviceStream stream = CurrentStream(v.device());
-  const at::Tensor q = at::empty(heads.q.sizes(), v.options().dtype(at::kBFloat16));
+  const PreparationPointers pointers = PointersOf(preparation);
+  const at::Tensor q = at::empty(qk.q.sizes(), v.options().dtype(at::kBFloat16));
   const at::Tensor out = at::empty_like(q);
-  NormRopeWrite({.shape = pass_.shape,
-                 .num_rows = q.size(0),
-                 .q = heads.q.const_data_ptr<float>(),
-                 .k = heads.k.const_data_ptr<float>(),
-                 .v = v.const_data_ptr<float>(),
-                 .row_stride = v.stride(0),
-                 .q_weight = weights.q_weight.const_data_ptr<float>(),
-                 .k_weight = weights.k_weight.const_data_ptr<float>(),
-                 .eps = static_cast<float>(weights.eps),
-                 .cos = rope.cos().const_data_ptr<float>(),
-                 .sin = rope.sin().const_data_ptr<float>(),
-                 .positions = positions.const_data_ptr<int64_t>(),
-                 .slots = pass_.inputs.slots.const_data_ptr<int32_t>(),
-                 .out_q = Bf16Of(q),
-                 .keys = Bf16Of(cache_.keys(layer)),
-                 .values = Bf16Of(cache_.values(layer))},
-                stream);
-  const PagedInputs& inputs = pass_.inputs;
-  AttendPages({.shape = pass_.shape,
+  PrepareAndWrite({.shape = pass.shape,
+                   .num_rows = q.size(0),
+                   .q = qk.q.const_data_ptr<float>(),
+                   .k = qk.k.const_data_ptr<float>(),
+                   .v = v.const_data_ptr<float>(),
+                   .row_stride = v.stride(0),
+                   .q_weight = pointers.q_weight,
+                   .k_weight = pointers.k_weight,
+                   .eps = pointers.eps,
+                   .cos = pointers.cos,
+                   .sin = pointers.sin,
+                   .positions = pointers.positions,
+                   .slots = pass.inputs.slots.const_data_ptr<int32_t>(),
+                   .out_q = Bf16Of(q),
+                   .keys = Bf16Of(cache_.keys(layer)),
+                   .values = Bf16Of(cache_.values(layer))},
+                  stream);
+  const PagedInputs& inputs = pass.inputs;
+  AttendPages({.shape = pass.shape,
+               .scale = static_cast<float>(spec.scale),
                .num_sequences = inputs.last_page_tokens.size(0),
                .q = Bf16Of(q),
                .keys = Bf16Of(cache_.keys(layer)),
@@ -120,10 +130,10 @@ at::Tensor PagedDeviceAttention::NormRopeAttend(int64_t layer, const QkHeads& he
                .page_starts = inputs.page_starts.mutable_data_ptr<int32_t>(),
                .pages = inputs.pages.mutable_data_ptr<int32_t>(),
                .last_page_tokens = inputs.last_page_tokens.mutable_data_ptr<int32_t>(),
-               .float_workspace = pass_.float_workspace.mutable_data_ptr(),
-               .int_workspace = pass_.int_workspace.mutable_data_ptr(),
+               .float_workspace = pass.float_workspace.mutable_data_ptr(),
+               .int_workspace = pass.int_workspace.mutable_data_ptr(),
                .out = Bf16Of(out)},
-              pass_.plan, stream);
+              pass.plan, stream);
   return out.to(at::kFloat);
 }
 

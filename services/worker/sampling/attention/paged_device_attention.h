@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "services/worker/kernels/cuda/paged_attention.h"
-#include "services/worker/models/model.h"
+#include "services/worker/layers/attention_context.h"
 #include "services/worker/sampling/attention/attention_plan.h"
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/torch/aten.h"
@@ -18,7 +20,7 @@ struct PagedBatch {
   PagedRows rows;
   std::vector<int32_t> pages;             // of all sequences, concatenated
   std::vector<int32_t> last_page_tokens;  // [S]
-  std::vector<int32_t> slots;  // [T]: destinations of keys and values, see NormRopeWriteTask
+  std::vector<int32_t> slots;  // [T]: destinations of keys and values, see PrepareAndWriteTask
 
   // Adds the last `num_rows` tokens of a sequence.
   void Add(const CachedRows& sequence);
@@ -35,7 +37,7 @@ struct PagedInputs {
   at::Tensor slots;
 };
 
-// State of a pass that all layers share.
+// State of a pass that all layers with one window share.
 struct PagedPass {
   PagedShape shape;
   PagedInputs inputs;
@@ -44,22 +46,26 @@ struct PagedPass {
   at::Tensor int_workspace;
 };
 
+PagedShape PagedShapeOf(const AttentionSpec& spec);
+
 // Plans a pass that no CUDA graph records.
 PagedPass PlanPagedPass(const PagedShape& shape, const PagedBatch& batch, at::Device device);
 
-// `pass` and `cache` must outlive this object. Queues work on torch's current stream without
-// waiting.
+// `cache` must outlive this object. Queues work on torch's current stream without waiting.
 class PagedDeviceAttention : public AttentionContext {
  public:
-  PagedDeviceAttention(KvCache& cache, const PagedPass& pass) : cache_(cache), pass_(pass) {}
+  // Returns the pass of layers like this one. The pass must outlive the work that is queued.
+  using PassFor = std::function<const PagedPass&(const AttentionSpec& spec)>;
 
-  at::Tensor NormRopeAttend(int64_t layer, const QkHeads& heads, const at::Tensor& v,
-                            const QkNormWeights& weights, const RopeTable& rope,
-                            const at::Tensor& positions) override;
+  PagedDeviceAttention(KvCache& cache, PassFor pass_for)
+      : cache_(cache), pass_for_(std::move(pass_for)) {}
+
+  at::Tensor Attend(int64_t layer, const AttentionSpec& spec, const QkvHeads& raw,
+                    const QkPreparation& preparation) override;
 
  private:
   KvCache& cache_;
-  const PagedPass& pass_;
+  const PassFor pass_for_;
 };
 
 }  // namespace lathe::worker

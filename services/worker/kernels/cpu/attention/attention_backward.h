@@ -102,15 +102,26 @@ struct Rows {
   int64_t begin;
   int64_t end;
   int64_t group;
+  int64_t window;
 
   LATHE_INLINE int64_t position(int64_t row) const { return row / group; }
   LATHE_INLINE int64_t head(int64_t row) const { return row % group; }
   LATHE_INLINE float* of(const HeadRows& x, int64_t row) const {
     return x.at(position(row), head(row));
   }
-  // Number of the block's keys that the row sees.
+  // Keys of the block that the row sees: those before `limit`, from `first_key` on.
   LATHE_INLINE int64_t limit(int64_t row, const GradientBlock& block) const {
     return std::min(block.num_keys, position(row) + 1 - block.begin);
+  }
+  LATHE_INLINE int64_t first_key(int64_t row, const GradientBlock& block) const {
+    return FirstKey(position(row), window) - block.begin;
+  }
+  // Rows up to the last one that sees a key of the block.
+  LATHE_INLINE Rows that_see(const GradientBlock& block) const {
+    if (window == 0) return *this;
+    Rows rows = *this;
+    rows.end = std::min(end, (block.begin + block.num_keys - 1 + window) * group);
+    return rows;
   }
 };
 
@@ -142,7 +153,7 @@ LATHE_INLINE void StoreQueries(const AttentionBackwardTask& task, const Rows& ro
 
 // Turns the scores of kNumbers rows into weights P, and dL/dP into dL/dS = P (dL/dP - delta). The
 // first is row `row` of the part, `tile_row` of the tile and `place` of the chunk. Both results are
-// zero for keys in a row's future and for rows past the end.
+// zero for keys that a row does not see and for rows past the end.
 template <typename Arithmetic>
 LATHE_INLINE void DifferentiateRows(const AttentionBackwardTask& task, const Rows& rows,
                                     const GradientBlock& block, const Room<Arithmetic>& room,
@@ -152,10 +163,12 @@ LATHE_INLINE void DifferentiateRows(const AttentionBackwardTask& task, const Row
   float log_sums[kNumbers] = {};
   float deltas[kNumbers] = {};
   int64_t limits[kNumbers] = {};
+  int64_t first_keys[kNumbers] = {};
   for (int64_t j = 0; j < kNumbers && row + j < rows.end; ++j) {
     log_sums[j] = *rows.of(task.log_sums, row + j);
     deltas[j] = *rows.of(task.deltas, row + j);
     limits[j] = rows.limit(row + j, block);
+    first_keys[j] = rows.first_key(row + j, block);
   }
   const auto tile = room.TileAt(place - tile_row);
   const float* scores = tile.scores + tile_row * kKeyBlock;
@@ -170,12 +183,15 @@ LATHE_INLINE void DifferentiateRows(const AttentionBackwardTask& task, const Row
       Lanes across[kNumbers];
 #pragma GCC unroll 2
       for (int64_t j = 0; j < kNumbers; ++j) {
-        const Words is_past = kLaneIndex < static_cast<int32_t>(limits[j] - key);
+        Words is_seen = kLaneIndex < static_cast<int32_t>(limits[j] - key);
+        if (first_keys[j] > key) {
+          is_seen &= kLaneIndex >= static_cast<int32_t>(first_keys[j] - key);
+        }
         // Values past the tile's last key were not computed.
         const Lanes p = Exp2(Load(scores + j * kKeyBlock + key) * scale - log_sums[j]);
         const Lanes dp = Load(dweights + j * kKeyBlock + key) - deltas[j];
-        weights[j] = (Lanes)((Words)p & is_past);
-        across[j] = (Lanes)((Words)(p * dp) & is_past);
+        weights[j] = (Lanes)((Words)p & is_seen);
+        across[j] = (Lanes)((Words)(p * dp) & is_seen);
         dscores[j][v] = across[j];
       }
       if (kNumbers > 1 && !block.has_dkv) continue;
@@ -221,7 +237,7 @@ LATHE_INLINE void DifferentiateTile(const AttentionBackwardTask& task, const Row
   for (int64_t i = 0; i < num_rows; ++i) dq[i] = room.dq + (offset + i) * room.padded_dim;
   AddRows<Arithmetic, Weights::kRows>(tile.dscores, num_rows, room.keys, room.padded_dim,
                                       (num_keys + kNumbers - 1) / kNumbers, room.padded_dim,
-                                      /*is_first=*/block.begin == 0, dq);
+                                      /*is_first=*/block.begin == 0 && rows.window == 0, dq);
 }
 
 // Adds the contribution of the `num_rows` rows from `row` on to the block's dk and dv.
@@ -270,25 +286,36 @@ void BackwardPart(const AttentionBackwardTask& task, const AttentionBackwardPart
   using Gradients = AttentionBackwardPart::Gradients;
   const bool has_dq = part.gradients != Gradients::kKeys;
   const bool has_dkv = part.gradients != Gradients::kQueries;
+  const int64_t last_key = part.end - 1;
+  const int64_t end = !has_dkv           ? part.end
+                      : task.window == 0 ? task.num_positions
+                                         : std::min(task.num_positions, last_key + task.window);
   const Rows rows = {.begin = part.begin * task.group,
-                     .end = (has_dkv ? task.num_positions : part.end) * task.group,
-                     .group = task.group};
+                     .end = end * task.group,
+                     .group = task.group,
+                     .window = task.window};
   const Room<Arithmetic> room(memory, rows.end - rows.begin, task.head_dim);
   LoadQueries(task, rows, has_dkv, room);
-  for (int64_t begin = has_dkv ? part.begin : 0; begin < part.end; begin += kKeyBlock) {
+  if (task.window != 0) {
+    // Rows of a tile begin with different blocks, so none of them is the first one of the tile.
+    std::fill(room.dq, room.dq + (rows.end - rows.begin) * room.padded_dim, 0.0f);
+  }
+  const int64_t first_key = FirstKey(part.begin, task.window) / kKeyBlock * kKeyBlock;
+  for (int64_t begin = has_dkv ? part.begin : first_key; begin < part.end; begin += kKeyBlock) {
     const GradientBlock block = {.begin = begin,
                                  .num_keys = std::min(kKeyBlock, part.end - begin),
                                  .has_dq = has_dq,
                                  .has_dkv = has_dkv};
     LoadKeys(task, block, room);
-    for (int64_t row = std::max(rows.begin, begin * task.group); row < rows.end;
+    const Rows seeing = rows.that_see(block);
+    for (int64_t row = std::max(rows.begin, begin * task.group); row < seeing.end;
          row += kBackwardChunkRows) {
-      const int64_t num_rows = std::min(kBackwardChunkRows, rows.end - row);
+      const int64_t num_rows = std::min(kBackwardChunkRows, seeing.end - row);
       for (int64_t i = 0; i < num_rows; i += kTileRows) {
-        DifferentiateTile(task, rows, block, room, row + i,
+        DifferentiateTile(task, seeing, block, room, row + i,
                           std::min<int64_t>(kTileRows, num_rows - i), i);
       }
-      if (has_dkv) AddToKeys(rows, block, room, row, num_rows);
+      if (has_dkv) AddToKeys(seeing, block, room, row, num_rows);
     }
     if (has_dkv) StoreKeys(task, block, room);
   }

@@ -28,6 +28,7 @@ struct AttentionBackwardTask {
   int64_t group;
   int64_t head_dim;
   float scale;
+  int64_t window = 0;  // as in AttentionQueries
 };
 
 // The part that one call computes.

@@ -120,13 +120,14 @@ LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block<Arithm
                              const State<Arithmetic>& state, int64_t row, int64_t num_rows,
                              int64_t block_begin) {
   constexpr int64_t kNumbers = Arithmetic::kNumbers;
-  const auto limit_of = [&](int64_t r) LATHE_INLINE_LAMBDA {
+  const auto seen_by = [&](int64_t r) LATHE_INLINE_LAMBDA {
     const int64_t position = queries.first_position + r / queries.group;
-    return std::min(kKeyBlock, position + 1 - block_begin);
+    return SeenKeys{FirstKey(position, queries.window) - block_begin,
+                    std::min(kKeyBlock, position + 1 - block_begin)};
   };
-  const int64_t num_keys = limit_of(row + num_rows - 1);
+  const int64_t num_keys = seen_by(row + num_rows - 1).end;
   const int64_t num_vectors = (num_keys + kLanes - 1) / kLanes;
-  const bool is_first = block_begin == 0;
+  const bool is_first = block_begin == 0 && queries.window == 0;
   const float scale = Arithmetic::ScalesOf(queries.scale).score;
   ScoreTile<Arithmetic>(state.q + row * state.row_size, state.row_size, num_rows, block.keys,
                         block.values, num_vectors, queries.head_dim / kNumbers, state.scores);
@@ -137,7 +138,7 @@ LATHE_INLINE void AttendTile(const AttentionQueries& queries, const Block<Arithm
     for (int64_t v = 0; v < kKeyVectors; ++v) {
       values[v] = v < num_vectors ? Load(scores + v * kLanes) * scale : Lanes{};
     }
-    UpdateRow(state, row + i, limit_of(row + i), num_vectors, is_first, values);
+    UpdateRow(state, row + i, seen_by(row + i), num_vectors, is_first, values);
     StoreRow<Arithmetic>(values, state.weights + i * kKeyBlock / kNumbers);
     out[i] = state.out + (row + i) * state.padded_dim;
   }
@@ -157,7 +158,14 @@ LATHE_INLINE int64_t EndOf(const AttentionQueries& queries) {
 template <typename Arithmetic>
 void LoadQueries(const AttentionQueries& queries, const State<Arithmetic>& state) {
   const float scale = Arithmetic::ScalesOf(queries.scale).query;
-  for (int64_t row = 0; row < NumRows(queries); ++row) {
+  const int64_t num_rows = NumRows(queries);
+  if (queries.window != 0) {
+    // Rows of a tile begin with different blocks, so none of them is the first one of the tile.
+    std::fill(state.out, state.out + num_rows * state.padded_dim, 0.0f);
+    std::fill(state.sums, state.sums + num_rows * kLanes, 0.0f);
+    std::fill(state.max, state.max + num_rows, -std::numeric_limits<float>::infinity());
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
     PackRow<Arithmetic>(queries.q.at(row / queries.group, row % queries.group), scale,
                         queries.head_dim, state.q + row * state.row_size);
   }
@@ -167,12 +175,19 @@ void LoadQueries(const AttentionQueries& queries, const State<Arithmetic>& state
 template <typename Arithmetic, typename Source>
 void AttendKeys(const AttentionQueries& queries, int64_t num_rows, const Source& source,
                 int64_t begin, int64_t end, const State<Arithmetic>& state) {
+  const int64_t first_key = FirstKey(queries.first_position, queries.window);
+  begin = std::max(begin, first_key / kKeyBlock * kKeyBlock);
   for (; begin < end; begin += kKeyBlock) {
     const Block<Arithmetic> block = LoadBlock(source, begin, end, queries.head_dim, state);
-    // Earlier rows see no key of this block.
+    // Earlier rows see no key of this block, and neither do rows with later windows.
     const int64_t first_row = std::max<int64_t>(0, begin - queries.first_position) * queries.group;
-    for (int64_t row = first_row; row < num_rows; row += kTileRows) {
-      AttendTile(queries, block, state, row, std::min<int64_t>(kTileRows, num_rows - row), begin);
+    int64_t end_row = num_rows;
+    if (queries.window != 0) {
+      const int64_t end_position = begin + kKeyBlock - 1 + queries.window;
+      end_row = std::min(num_rows, (end_position - queries.first_position) * queries.group);
+    }
+    for (int64_t row = first_row; row < end_row; row += kTileRows) {
+      AttendTile(queries, block, state, row, std::min<int64_t>(kTileRows, end_row - row), begin);
     }
   }
 }
@@ -186,7 +201,8 @@ void AttendRows(const AttentionQueries& queries, const KeyRows& keys, float* mem
   for (int64_t row = 0; row < num_rows; ++row) FinishRow(queries, state, row);
 }
 
-// Computes all rows with the shared keys, then each member with its own keys.
+// Computes all rows with the shared keys, then each member with its own keys. Windows of members
+// begin at different keys, so with windows no keys are shared.
 template <typename Arithmetic>
 void AttendMembers(std::span<const AttentionMember<typename Arithmetic::Element>> members,
                    int64_t num_shared, float* memory) {
@@ -199,6 +215,7 @@ void AttendMembers(std::span<const AttentionMember<typename Arithmetic::Element>
     first_row += NumRows(member.queries);
   }
   AttentionQueries all = members[0].queries;
+  if (all.window != 0) num_shared = 0;
   all.first_position = num_shared;  // or later: every row sees all of these keys
   AttendKeys(all, num_rows, members[0].keys, 0, num_shared, state);
   first_row = 0;

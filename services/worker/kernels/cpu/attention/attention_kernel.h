@@ -1,6 +1,6 @@
-// Causal attention of query rows on a CPU, free of torch. Results are the same for keys from a
-// training pass and from blocks of the KV cache. They are also the same whether the rows come all
-// at once, in chunks or one by one.
+// Causal attention of query rows on a CPU, free of torch, over all earlier keys or a window of
+// them. Results are the same for keys from a training pass and from blocks of the KV cache. They
+// are also the same whether the rows come all at once, in chunks or one by one.
 //
 // Each query row takes the keys in blocks of 64, whose borders are absolute positions. Scores are
 // chains over the head's numbers, maxima and sums are carried from block to block, and values are
@@ -32,8 +32,14 @@ struct AttentionQueries {
   int64_t num_positions;   // any number; AttentionChunk gives an efficient one
   int64_t group;           // query heads per kv head
   int64_t head_dim;
-  float scale;  // factor of the scores
+  float scale;         // factor of the scores
+  int64_t window = 0;  // keys that a query sees, its own the last; 0: all up to its own
 };
+
+// Returns the position of the first key that the query at `position` sees.
+inline int64_t FirstKey(int64_t position, int64_t window) {
+  return window == 0 || window > position ? 0 : position + 1 - window;
+}
 
 // Keys and values of a sequence from its first position on, for one KV head.
 struct KeyRows {
@@ -74,8 +80,8 @@ int64_t AttentionScratchSize(int64_t num_rows, int64_t head_dim);
 void Attend(const AttentionQueries& queries, const KeyRows& keys, float* scratch);
 
 // Attend for each member of a group. Members differ only in rows, positions and block table. The
-// first `num_shared` keys are the same for all and read once; that is a multiple of
-// kAttentionKeyBlock, and no query precedes any of them.
+// first `num_shared` keys are the same for all and read once, but once per member with a window.
+// `num_shared` is a multiple of kAttentionKeyBlock, and no query precedes any of them.
 void AttendGroup(std::span<const AttentionMember<float>> members, int64_t num_shared,
                  float* scratch);
 

@@ -13,13 +13,28 @@ struct RunningRows {
   int64_t padded_dim;
 };
 
+// Keys [begin, end) of a block: those that a row sees. Empty if begin >= end.
+struct SeenKeys {
+  int64_t begin;
+  int64_t end;
+};
+
 // Turns a row's scores into weights relative to its maximum so far. Rescales earlier results if the
-// maximum grows. Keys from `limit` on are in the row's future.
-LATHE_INLINE void UpdateRow(const RunningRows& rows, int64_t row, int64_t limit,
+// maximum grows. A row that has seen no key yet gets weights of zero and keeps its maximum.
+LATHE_INLINE void UpdateRow(const RunningRows& rows, int64_t row, const SeenKeys& seen,
                             int64_t num_vectors, bool is_first, Lanes (&values)[kKeyVectors]) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (seen.begin >= seen.end) {
+    for (int64_t v = 0; v < num_vectors; ++v) values[v] = Lanes{};
+    return;
+  }
+  const int64_t limit = seen.end;
   Lanes most = Lanes{} - kInfinity;
   for (int64_t v = 0; v < num_vectors; ++v) {
+    if (seen.begin > v * kLanes) {
+      const Words is_old = kLaneIndex < static_cast<int32_t>(seen.begin - v * kLanes);
+      values[v] = is_old ? Lanes{} - kInfinity : values[v];
+    }
     if (limit < (v + 1) * kLanes) {
       const Words is_past = kLaneIndex < static_cast<int32_t>(limit - v * kLanes);
       values[v] = is_past ? values[v] : Lanes{} - kInfinity;

@@ -23,6 +23,10 @@ extern const Variant kAvx512;  // x86-64-v4
 extern const Variant kAvx2;    // x86-64-v3
 extern const Variant kPlain;   // SSE2
 
+// AttendBf16 and AttendBackwardBf16 by plain operations. For tests on CPUs without AVX512-BF16, in
+// worker_kernels_cpu_variants. It has no attend_members.
+extern const Variant kPlainBf16;
+
 // Returns the variants that this CPU can run, the fastest first.
 std::span<const Variant* const> VariantsOfThisCpu();
 

@@ -13,7 +13,7 @@ constexpr int kWarps = 8;  // heads per block
 // Each warp computes one head of one row: queries, then keys, then values. Lane l holds the pairs
 // (i, i + D/2) for i = l, l + 32: rope rotates each pair.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kLanes* kWarps) NormRopeWriteKernel(NormRopeWriteTask task) {
+__global__ void __launch_bounds__(kLanes* kWarps) PrepareAndWriteKernel(PrepareAndWriteTask task) {
   constexpr int kHalf = kHeadDim / 2;
   constexpr int kPairs = kHalf / kLanes;
   const int64_t num_heads = task.shape.num_heads;
@@ -36,18 +36,26 @@ __global__ void __launch_bounds__(kLanes* kWarps) NormRopeWriteKernel(NormRopeWr
     second[i] = from[kHalf + lane + i * kLanes];
     squares += first[i] * first[i] + second[i] * second[i];
   }
-  if (!is_v) {
+  const float* weight = is_q ? task.q_weight : task.k_weight;
+  if (!is_v && weight != nullptr) {
     for (int half = kLanes / 2; half > 0; half /= 2) {
       squares += __shfl_xor_sync(0xffffffffu, squares, half);
     }
     const float scale = rsqrtf(squares / kHeadDim + task.eps);
-    const float* weight = is_q ? task.q_weight : task.k_weight;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int at = lane + i * kLanes;
+      first[i] = first[i] * scale * weight[at];
+      second[i] = second[i] * scale * weight[kHalf + at];
+    }
+  }
+  if (!is_v && task.cos != nullptr) {
     const int64_t angle = task.positions[row] * kHalf;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const int at = lane + i * kLanes;
-      const float x = first[i] * scale * weight[at];
-      const float y = second[i] * scale * weight[kHalf + at];
+      const float x = first[i];
+      const float y = second[i];
       const float cos = task.cos[angle + at];
       const float sin = task.sin[angle + at];
       first[i] = x * cos - y * sin;
@@ -70,28 +78,27 @@ __global__ void __launch_bounds__(kLanes* kWarps) NormRopeWriteKernel(NormRopeWr
 
 }  // namespace
 
-void NormRopeWrite(const NormRopeWriteTask& task, DeviceStream stream) {
+void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream stream) {
   if (task.num_rows == 0) return;
   const int64_t num_heads = task.shape.num_heads + 2 * task.shape.num_kv_heads;
   // A grid has at most 65,535 rows.
   constexpr int64_t kMostRows = 65535;
   for (int64_t first = 0; first < task.num_rows; first += kMostRows) {
-    NormRopeWriteTask part = task;
+    PrepareAndWriteTask part = task;
     part.num_rows = task.num_rows - first < kMostRows ? task.num_rows - first : kMostRows;
     part.q += first * task.row_stride;
     part.k += first * task.row_stride;
     part.v += first * task.row_stride;
-    part.positions += first;
+    if (part.positions != nullptr) part.positions += first;
     part.slots += first;
     part.out_q += first * task.shape.num_heads * task.shape.head_dim;
     const dim3 grid(static_cast<unsigned>((num_heads + kWarps - 1) / kWarps),
                     static_cast<unsigned>(part.num_rows));
-    if (task.shape.head_dim == 64) {
-      NormRopeWriteKernel<64><<<grid, kLanes * kWarps, 0, stream>>>(part);
-    } else {
-      NormRopeWriteKernel<128><<<grid, kLanes * kWarps, 0, stream>>>(part);
-    }
-    CheckLaunch("norm and rope of queries and keys");
+    const auto kernel = task.shape.head_dim == 64    ? PrepareAndWriteKernel<64>
+                        : task.shape.head_dim == 128 ? PrepareAndWriteKernel<128>
+                                                     : PrepareAndWriteKernel<256>;
+    kernel<<<grid, kLanes * kWarps, 0, stream>>>(part);
+    CheckLaunch("preparation of queries and keys");
   }
 }
 
