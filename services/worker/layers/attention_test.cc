@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "services/worker/layers/attention.h"
@@ -262,6 +263,25 @@ TEST_CASE("CausalAttention: bf16 arithmetic rounds q, k, v and dL/dout and nothi
                                   .out));
   CHECK_FALSE(at::equal(
       output.out, CausalAttention(spec, x.q, x.k, x.v, {0, 90}, MatmulArithmetic::kFp32).out));
+}
+
+TEST_CASE("CheckAttention: what no kernel computes is refused by name", "[layers][attention]") {
+  const AttentionSpec good = SpecOf(9, 3, 64, /*window=*/7);
+  CHECK(CheckAttention(good).ok());
+  const auto message = [&](auto change) {
+    AttentionSpec spec = good;
+    change(spec);
+    return std::string(CheckAttention(spec).message());
+  };
+  CHECK_THAT(message([](AttentionSpec& spec) { spec.num_heads = 10; }),
+             Catch::Contains("num_attention_heads is 10"));
+  CHECK_THAT(message([](AttentionSpec& spec) { spec.head_dim = 7; }),
+             Catch::Contains("head_dim is 7"));
+  CHECK_THAT(message([](AttentionSpec& spec) { spec.window = -1; }),
+             Catch::Contains("sliding_window is -1"));
+  CHECK_THAT(message([](AttentionSpec& spec) { spec.soft_cap = 50; }),
+             Catch::Contains("attn_logit_softcapping is 50"));
+  CHECK_THAT(message([](AttentionSpec& spec) { spec.has_sinks = true; }), Catch::Contains("sinks"));
 }
 
 }  // namespace lathe::worker

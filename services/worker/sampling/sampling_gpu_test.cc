@@ -68,14 +68,16 @@ struct Both {
 
 class TwoCaches {
  public:
-  explicit TwoCaches(const DecoderSpec& spec)
+  TwoCaches(const DecoderSpec& spec, int64_t window)
       : shape_(spec.layers[0].attention),
         plain_(spec, 2000 * KvCache::BytesPerToken(spec, MatmulArithmetic::kFp32),
                MatmulArithmetic::kFp32),
         paged_(spec, 2000 * KvCache::BytesPerToken(spec, MatmulArithmetic::kBf16),
                MatmulArithmetic::kBf16),
         rope_({.theta = 1e4}, shape_.head_dim, spec.max_position_embeddings, at::kCUDA),
-        norm_(at::rand({shape_.head_dim}).add_(0.5).to(at::kCUDA)) {}
+        norm_(at::rand({shape_.head_dim}).add_(0.5).to(at::kCUDA)) {
+    shape_.window = window;
+  }
 
   Both Run(const std::vector<Growth>& pass) {
     int64_t num_rows = 0;
@@ -109,21 +111,23 @@ class TwoCaches {
   }
 
  private:
-  const AttentionSpec shape_;
+  AttentionSpec shape_;
   KvCache plain_;
   KvCache paged_;
   std::map<size_t, KvSequence> plain_sequences_;
   std::map<size_t, KvSequence> paged_sequences_;
   const RopeTable rope_;
   const at::Tensor norm_;
+  AttentionSpec attention_;
 };
 
 TEST_CASE("Paged attention on a GPU is attention by torch, up to bf16", "[sampling][gpu]") {
   if (!HasGpu()) return;
-  const int64_t head_dim = GENERATE(64, 128);
+  const int64_t head_dim = GENERATE(64, 128, 256);
+  const int64_t window = GENERATE(0, 20);
   const int64_t num_heads = GENERATE(2, 4, 16);  // over two kv heads
   at::manual_seed(5);
-  TwoCaches caches(SpecWithHeads(head_dim, num_heads));
+  TwoCaches caches(SpecWithHeads(head_dim, num_heads), window);
   const std::vector<std::vector<Growth>> passes = {{{0, 40}, {1, 17}},
                                                    {{0, 1}, {1, 1}},
                                                    {{0, 1}, {1, 9}, {2, 130}, {3, 1}},

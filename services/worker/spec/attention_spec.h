@@ -47,11 +47,18 @@ inline absl::Status CheckAttention(const AttentionSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrFormat("config.json: head_dim is %d, supported are even numbers", spec.head_dim));
   }
+  if (spec.window < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("config.json: sliding_window is %d, the least is 1", spec.window));
+  }
   if (spec.soft_cap != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "config.json: attn_logit_softcapping is %g, supported is none", spec.soft_cap));
   }
-  if (spec.has_sinks) return absl::InvalidArgumentError("attention sinks are not supported");
+  if (spec.has_sinks) {
+    return absl::InvalidArgumentError(
+        "config.json: the model has attention sinks, supported is none");
+  }
   return absl::OkStatus();
 }
 

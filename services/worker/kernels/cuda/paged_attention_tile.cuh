@@ -1,5 +1,5 @@
 // One instance of FlashInfer's kernel per query tile, head size, and layers with or without a
-// window. Each compiles for half a minute, so each has its own file.
+// window. Each compiles for half a minute, so each head size has its own file.
 #pragma once
 
 #include <cstdint>
