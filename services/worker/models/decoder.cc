@@ -56,10 +56,6 @@ absl::Status CheckLayer(const DecoderSpec& spec, int64_t index) {
   for (const auto& [field, value, supported] : numbers) {
     if (value != supported) return Unsupported(field, value, supported, index);
   }
-  if (layer.attention_output_norm != kNoRow || layer.mlp_output_norm != kNoRow) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "config.json: %s has norms of a layer's outputs, which are not supported", spec.family));
-  }
   return absl::OkStatus();
 }
 

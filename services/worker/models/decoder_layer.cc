@@ -21,6 +21,9 @@ struct DecoderLayer::Saved : LayerSaved {
   at::Tensor log_sums_tn;  // AttentionOutput::log_sums
   at::Tensor mid_th;       // after the attention residual
   at::Tensor gate_up_tw;   // before the activation
+  // Inputs of the norms of outputs; undefined if there is none.
+  at::Tensor attention_output_th;
+  at::Tensor mlp_output_th;
 };
 
 DecoderLayer::DecoderLayer(const DecoderLayerContext& context, int64_t index)
@@ -35,8 +38,9 @@ DecoderLayer::DecoderLayer(const DecoderLayerContext& context, int64_t index)
       down_(context.part, context.weights, spec_.down) {}
 
 std::vector<int64_t> DecoderLayer::UnitsOf(ModelStep::Kind kind) const {
-  const bool is_recompute = kind == ModelStep::Kind::kRecompute;
-  const int64_t last = is_recompute ? gate_up_.unit() : down_.unit();
+  // To recompute, a step needs the MLP's output only for its norm.
+  const bool needs_down = kind != ModelStep::Kind::kRecompute || spec_.mlp_output_norm != kNoRow;
+  const int64_t last = needs_down ? down_.unit() : gate_up_.unit();
   std::vector<int64_t> units(last - qkv_.unit() + 1);
   std::iota(units.begin(), units.end(), qkv_.unit());
   if (kind == ModelStep::Kind::kBackward) std::reverse(units.begin(), units.end());
@@ -82,22 +86,39 @@ at::Tensor DecoderLayer::Forward(const at::Tensor& x, const PackedRows& rows,
                                  AttentionContext& attention, Saved* saved,
                                  bool wants_output) const {
   const at::Tensor mid_th = Attend(x, rows, attention, saved);
+  const bool needs_down = wants_output || spec_.mlp_output_norm != kNoRow;
 
-  Unshard(gate_up_, wants_output ? &down_ : nullptr);
+  Unshard(gate_up_, needs_down ? &down_ : nullptr);
   const at::Tensor normed_th = RmsNorm(mid_th, Vector(spec_.mlp_norm), eps_);
   const at::Tensor gate_up_tw = gate_up_.Forward(normed_th, rows.segments);
   if (saved != nullptr) {
     saved->mid_th = mid_th;
     saved->gate_up_tw = gate_up_tw;
   }
-  if (!wants_output) return {};
+  if (!needs_down) return {};
 
   Unshard(down_);
   const at::Tensor act_tw = GatedActivation(spec_.activation, gate_up_.Slice(gate_up_tw, 0),
                                             gate_up_.Slice(gate_up_tw, 1));
-  const at::Tensor out_th = down_.ForwardOnto(mid_th, act_tw, rows.segments);
-  context_.tp.Sum("output of the MLP", out_th);
-  return out_th;
+  return AddOutput("output of the MLP", mid_th, down_, act_tw, rows, spec_.mlp_output_norm,
+                   saved == nullptr ? nullptr : &saved->mlp_output_th);
+}
+
+at::Tensor DecoderLayer::AddOutput(const char* what, const at::Tensor& residual,
+                                   const StackedLinear& linear, const at::Tensor& x,
+                                   const PackedRows& rows, int64_t norm, at::Tensor* saved) const {
+  const bool has_norm = norm != kNoRow;
+  const at::Tensor sum_th =
+      linear.ForwardOnto(has_norm ? at::Tensor() : residual, x, rows.segments);
+  context_.tp.Sum(what, sum_th);
+  if (!has_norm) return sum_th;
+  if (saved != nullptr) *saved = sum_th;
+  return RmsNorm(sum_th, Vector(norm), eps_).add_(residual);
+}
+
+at::Tensor DecoderLayer::OutputNormBackward(const at::Tensor& dy, int64_t norm,
+                                            const at::Tensor& saved) const {
+  return norm == kNoRow ? dy : RmsNormBackward(saved, Vector(norm), eps_, dy);
 }
 
 at::Tensor DecoderLayer::Attend(const at::Tensor& x, const PackedRows& rows,
@@ -107,8 +128,9 @@ at::Tensor DecoderLayer::Attend(const at::Tensor& x, const PackedRows& rows,
   const at::Tensor qkv_tw = qkv_.Forward(normed_th, rows.segments);
   const at::Tensor attn_tw =
       attention.Attend(index_, spec_.attention, HeadsOf(qkv_tw), PreparationOf(rows)).flatten(1);
-  const at::Tensor mid_th = o_.ForwardOnto(x, attn_tw, rows.segments);
-  context_.tp.Sum("output of attention", mid_th);
+  const at::Tensor mid_th =
+      AddOutput("output of attention", x, o_, attn_tw, rows, spec_.attention_output_norm,
+                saved == nullptr ? nullptr : &saved->attention_output_th);
   if (saved != nullptr) {
     saved->x_th = x;
     saved->qkv_tw = qkv_tw;
@@ -131,7 +153,8 @@ at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& row
 
   Unshard(down_, &gate_up_);
   const at::Tensor act_tw = GatedActivation(spec_.activation, gate_tw, up_tw);
-  const at::Tensor dact_tw = down_.Backward(act_tw, dy, rows.segments, gradients);
+  const at::Tensor dout_th = OutputNormBackward(dy, spec_.mlp_output_norm, saved.mlp_output_th);
+  const at::Tensor dact_tw = down_.Backward(act_tw, dout_th, rows.segments, gradients);
 
   // Writes the gradients over their activations.
   GatedActivationBackward(spec_.activation, gate_tw, up_tw, dact_tw);
@@ -153,7 +176,9 @@ at::Tensor DecoderLayer::AttentionBackward(const at::Tensor& dy, const PackedRow
   const QkPreparation preparation = PreparationOf(rows);
 
   Unshard(qkv_);
-  const at::Tensor dattn_tw = o_.Backward(saved.attn_tw, dy, rows.segments, gradients);
+  const at::Tensor dout_th =
+      OutputNormBackward(dy, spec_.attention_output_norm, saved.attention_output_th);
+  const at::Tensor dattn_tw = o_.Backward(saved.attn_tw, dout_th, rows.segments, gradients);
   const QkHeads qk = PrepareQk(raw.qk, preparation);
   const AttentionGradients d =
       CausalAttentionBackward(spec_.attention, qk.q, qk.k, raw.v, rows.cu_seqlens,

@@ -1,4 +1,5 @@
 // One layer of a decoder: attention and a gated MLP, each after a norm and each added to its input.
+// Some families norm an output before it is added.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,13 @@ class DecoderLayer {
  private:
   at::Tensor Attend(const at::Tensor& x, const PackedRows& rows, AttentionContext& attention,
                     Saved* saved) const;
+  // residual + norm(linear(x)), summed over tp as `what`. Row `norm` may be kNoRow; otherwise
+  // `saved` (may be null) receives the norm's input.
+  at::Tensor AddOutput(const char* what, const at::Tensor& residual, const StackedLinear& linear,
+                       const at::Tensor& x, const PackedRows& rows, int64_t norm,
+                       at::Tensor* saved) const;
+  // dL/d(linear(x)) of AddOutput. `saved` is undefined if there is no norm.
+  at::Tensor OutputNormBackward(const at::Tensor& dy, int64_t norm, const at::Tensor& saved) const;
   at::Tensor MlpBackward(const at::Tensor& dy, const PackedRows& rows, Saved& saved,
                          std::vector<AdapterGradients*>& gradients) const;
   at::Tensor AttentionBackward(const at::Tensor& dy, const PackedRows& rows, Saved& saved,

@@ -19,7 +19,6 @@ TEST_CASE("CheckSupported: a value that the decoder does not implement is named"
       {[](DecoderSpec& s) { s.layers[1].attention.num_kv_heads = 4; }, "num_key_value_heads is 4"},
       {[](DecoderSpec& s) { s.layers[1].attention.head_dim = 8; }, "head_dim is 8 in layer 1"},
       {[](DecoderSpec& s) { s.layers[1].attention.soft_cap = 30; }, "attn_logit_softcapping is 30"},
-      {[](DecoderSpec& s) { s.layers[0].mlp_output_norm = 0; }, "norms of a layer's outputs"},
   }));
   DecoderSpec spec = SmallSpec();
   REQUIRE(CheckSupported(spec).ok());

@@ -337,6 +337,10 @@ absl::Status CheckNoneRemains(const DecoderSpec& spec, HfTensors& tensors) {
   const LinearTable& linears = *spec.linears;
   // Some folders contain the tied matrix twice.
   if (spec.tie_word_embeddings) tensors.Ignore(linears.rows[linears.lm_head].source + ".weight");
+  // Some folders contain what rope computes from the config.
+  for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
+    tensors.Ignore(absl::StrCat("model.layers.", layer, ".self_attn.rotary_emb.inv_freq"));
+  }
   const std::vector<std::string> rest = tensors.Remaining();
   if (rest.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("tensor ", rest.front(), " is not understood"));

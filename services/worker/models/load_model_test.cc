@@ -98,12 +98,28 @@ TEST_CASE("LoadModel: the content hash follows bytes and config, not the cut int
 TEST_CASE("LoadModel: an unknown family and a folder without weights get different errors",
           "[models]") {
   json config = SmallConfig();
-  config["model_type"] = "llama";
-  CheckRefused(Load(SmallTensors(), config), "model_type is \"llama\"");
+  config["model_type"] = "mamba";
+  CheckRefused(Load(SmallTensors(), config), "model_type is \"mamba\"");
   const TempDir dir;
   CHECK(LoadModel(dir.path(), at::kCPU, nullptr).status().code() == absl::StatusCode::kNotFound);
   std::ofstream(dir.path() / "config.json") << SmallConfig().dump();
   CHECK(LoadModel(dir.path(), at::kCPU, nullptr).status().code() == absl::StatusCode::kNotFound);
+}
+
+TEST_CASE("LoadModel: heads that no kernel computes are refused by name", "[models]") {
+  json config = SmallConfig();
+  config["head_dim"] = 7;
+  CheckRefused(Load(SmallTensors(), config), "head_dim is 7");
+  config = SmallConfig();
+  config["num_attention_heads"] = 3;
+  config["num_key_value_heads"] = 2;
+  CheckRefused(Load(SmallTensors(), config), "not a multiple of num_key_value_heads 2");
+}
+
+TEST_CASE("LoadModel: rope frequencies that older folders keep are passed over", "[models]") {
+  auto tensors = SmallTensors();
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({1});
+  CHECK(Load(tensors).ok());
 }
 
 TEST_CASE("LoadModel: progress ends at one and never goes back", "[models]") {

@@ -42,8 +42,9 @@ at::Tensor StackedLinear::Forward(const at::Tensor& x, const std::vector<Segment
 
 at::Tensor StackedLinear::ForwardOnto(const at::Tensor& residual, const at::Tensor& x,
                                       const std::vector<Segment>& segments) const {
-  at::Tensor y = is_first_rank_ ? BaseLinearOnto(residual, x, weight_, bias_, arithmetic_)
-                                : BaseLinear(x, weight_, /*bias=*/{}, arithmetic_);
+  at::Tensor y = is_first_rank_ && residual.defined()
+                     ? BaseLinearOnto(residual, x, weight_, bias_, arithmetic_)
+                     : BaseLinear(x, weight_, is_first_rank_ ? bias_ : at::Tensor(), arithmetic_);
   AddLora(x, segments, PartsOf(y));
   return y;
 }

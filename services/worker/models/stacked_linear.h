@@ -27,7 +27,7 @@ class StackedLinear {
   at::Tensor Forward(const at::Tensor& x, const std::vector<Segment>& segments) const;
 
   // This rank's share of residual + Forward(x), if the rank has some of the inputs. The sum over tp
-  // is the result. Rank 0's share includes residual and bias.
+  // is the result. Rank 0's share includes residual and bias. An undefined residual counts as 0.
   at::Tensor ForwardOnto(const at::Tensor& residual, const at::Tensor& x,
                          const std::vector<Segment>& segments) const;
 

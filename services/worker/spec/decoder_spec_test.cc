@@ -22,7 +22,7 @@ DenseShape TinyShape() {
           .head_dim = 2,
           .vocab_size = 8,
           .max_position_embeddings = 16,
-          .rope_theta = 1e4,
+          .rope = {.theta = 1e4},
           .tie_word_embeddings = true,
           .eos_token_ids = {5, 7}};
 }

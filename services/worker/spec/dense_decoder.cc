@@ -23,9 +23,11 @@ class DenseTables {
                                   .num_kv_heads = shape_.num_kv_heads,
                                   .head_dim = shape_.head_dim,
                                   .scale = ScaleOf(shape_.head_dim),
+                                  .window = shape_.windows.empty() ? 0 : shape_.windows[layer_],
                                   .has_qk_norm = shape_.has_qk_norm,
                                   .rope = 0},
-                    .intermediate_size = shape_.intermediate_size};
+                    .intermediate_size = shape_.intermediate_size,
+                    .activation = shape_.activation};
     layer.attention_norm = AddVector("input_layernorm", hidden);
     layer.qkv = AddStack(unit, {Query(), Key("k_proj"), Key("v_proj")});
     if (shape_.has_qk_norm) {
@@ -33,7 +35,13 @@ class DenseTables {
       layer.k_norm = AddVector("self_attn.k_norm", shape_.head_dim);
     }
     layer.o = AddStack(unit, {Output()});
-    layer.mlp_norm = AddVector("post_attention_layernorm", hidden);
+    if (shape_.has_output_norms) {
+      layer.attention_output_norm = AddVector("post_attention_layernorm", hidden);
+      layer.mlp_norm = AddVector("pre_feedforward_layernorm", hidden);
+      layer.mlp_output_norm = AddVector("post_feedforward_layernorm", hidden);
+    } else {
+      layer.mlp_norm = AddVector("post_attention_layernorm", hidden);
+    }
     layer.gate_up = AddStack(unit + 1, {Gate("gate_proj"), Gate("up_proj")});
     layer.down = AddStack(unit + 2, {Down()});
     ++layer_;
@@ -133,7 +141,7 @@ DecoderSpec DenseDecoder(const DenseShape& shape) {
                    .rms_norm_eps = shape.rms_norm_eps,
                    .tie_word_embeddings = shape.tie_word_embeddings,
                    .eos_token_ids = shape.eos_token_ids,
-                   .ropes = {{.theta = shape.rope_theta}}};
+                   .ropes = {shape.rope}};
   DenseTables tables(shape);
   for (int64_t layer = 0; layer < shape.num_layers; ++layer) {
     spec.layers.push_back(tables.AddLayer());

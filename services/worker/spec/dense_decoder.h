@@ -23,12 +23,15 @@ struct DenseShape {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
-  double rope_theta = 1e6;
+  RopeSpec rope;  // of all layers
   bool tie_word_embeddings = false;
   bool has_qk_norm = true;
+  bool has_output_norms = false;  // of attention and MLP, in Gemma's names
   bool has_qkv_bias = false;
   bool has_o_bias = false;
   bool has_mlp_bias = false;
+  Activation activation = Activation::kSilu;
+  std::vector<int64_t> windows;  // of attention, by layer; empty: all 0
   std::vector<int64_t> eos_token_ids;
 };
 

@@ -24,6 +24,11 @@ struct Widths {
   int64_t heads, q, kv, i;
 };
 
+int64_t NumOutputNorms(const LayerSpec& layer) {
+  return (layer.attention_output_norm == kNoRow ? 0 : 1) +
+         (layer.mlp_output_norm == kNoRow ? 0 : 1);
+}
+
 // With torch: the scores. With our kernel: the buffer that each thread gathers of a sequence, which
 // may be the whole pass. It has the queries that share a KV head, their gradients and the gradients
 // of their outputs.
@@ -38,7 +43,9 @@ int64_t BackwardNumbers(const LayerSpec& layer, int64_t h, int64_t cpu_threads) 
   const Widths w(layer);
   const int64_t attention =
       5 * w.q + 6 * w.kv + AttentionBackwardNumbers(layer.attention, cpu_threads);
-  return 7 * h + std::max(5 * w.i, attention);
+  // An output's norm runs before the MLP's or attention's other temporaries are gone.
+  const int64_t output_norm = NumOutputNorms(layer) > 0 ? h : 0;
+  return 7 * h + output_norm + std::max(5 * w.i, attention);
 }
 
 int64_t ForwardNumbers(const LayerSpec& layer, int64_t h, int64_t cpu_threads) {
@@ -60,8 +67,10 @@ PassMemory::PassMemory(const DecoderSpec& model, int64_t head_chunk_elements, in
     forward_numbers_ = std::max(forward_numbers_, ForwardNumbers(layer, h, cpu_threads));
     backward_numbers_ = std::max(backward_numbers_, BackwardNumbers(layer, h, cpu_threads));
     const Widths w(layer);
-    // Input, q/k/v, attention output and its log-sum-exp, residual after attention, gate and up.
-    saved_bytes_.push_back(kFloat * (2 * h + 2 * w.q + 2 * w.kv + w.heads + 2 * w.i));
+    // Input, q/k/v, attention output and its log-sum-exp, residual after attention, gate and up;
+    // inputs of the norms of outputs.
+    saved_bytes_.push_back(
+        kFloat * ((2 + NumOutputNorms(layer)) * h + 2 * w.q + 2 * w.kv + w.heads + 2 * w.i));
   }
   for (int64_t n = num_layers_ - 1; n >= 0; --n) {
     kept_bytes_[n] = kept_bytes_[n + 1] + saved_bytes_[n];

@@ -31,7 +31,7 @@ DecoderSpec TrainerSpec() {
                        .head_dim = 6,
                        .vocab_size = 40,
                        .max_position_embeddings = 64,
-                       .rope_theta = 1e4,
+                       .rope = {.theta = 1e4},
                        .tie_word_embeddings = true});
 }
 

@@ -6,6 +6,7 @@
 #include <absl/strings/str_format.h>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/models/families/rope_reader.h"
 #include "services/worker/models/json_file.h"
 
 namespace lathe::worker {
@@ -15,6 +16,7 @@ using nlohmann::json;
 
 // Bounds the tables of a model, which have rows for each layer.
 constexpr int64_t kMostLayers = 1024;
+constexpr int64_t kMostFeatures = int64_t{1} << 31;
 
 // Keys without effect on a loaded model's numbers: bookkeeping, unused token ids, training
 // settings, dtype (each tensor has its own).
@@ -61,12 +63,15 @@ absl::StatusOr<std::vector<int64_t>> ReadEosTokenIds(const json& value, int64_t 
   return ids;
 }
 
-absl::Status CheckHeads(const DenseShape& shape) {
-  if (shape.num_heads % shape.num_kv_heads == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("config.json: num_attention_heads is %d, not a multiple of "
-                      "num_key_value_heads %d",
-                      shape.num_heads, shape.num_kv_heads));
+// Reads head_dim, or derives it as HF does.
+absl::StatusOr<int64_t> ReadHeadDim(ConfigReader& config, const DenseShape& shape) {
+  if (config.Take("head_dim").is_null() && shape.hidden_size % shape.num_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "config.json: hidden_size is %d, not a multiple of num_attention_heads %d, and head_dim "
+        "is missing",
+        shape.hidden_size, shape.num_heads));
+  }
+  return config.PositiveInt("head_dim", kMostFeatures, shape.hidden_size / shape.num_heads);
 }
 
 }  // namespace
@@ -87,8 +92,10 @@ absl::Status ConfigReader::Unsupported(const std::string& key, const json& value
       absl::StrFormat("config.json: %s is %s, supported is %s", key, value.dump(), supported));
 }
 
-absl::StatusOr<int64_t> ConfigReader::PositiveInt(const std::string& key, int64_t limit) {
+absl::StatusOr<int64_t> ConfigReader::PositiveInt(const std::string& key, int64_t limit,
+                                                  std::optional<int64_t> otherwise) {
   const json value = Take(key);
+  if (value.is_null() && otherwise.has_value()) return *otherwise;
   if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > limit) {
     return Unsupported(key, value, absl::StrCat("an integer from 1 to ", limit));
   }
@@ -123,28 +130,37 @@ absl::Status ConfigReader::ExpectEach(const std::string& key, const json& value)
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> ConfigReader::RopeTheta() {
-  json theta = Take("rope_theta");
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json rope = Take(key);
-    if (rope.is_null()) continue;
-    if (!rope.is_object()) return Unsupported(key, rope, "null or an object");
-    for (const auto& [name, value] : rope.items()) {
-      if (name == "rope_theta") continue;
-      if ((name == "rope_type" || name == "type") && value == "default") continue;
-      return Unsupported(absl::StrCat(key, ".", name), value, "plain rope (rope_type \"default\")");
+absl::StatusOr<RopeSpec> ConfigReader::Rope(const RopeKeys& keys, int64_t max_position_embeddings) {
+  RopeReader reader(keys.theta, Take(keys.theta), keys.default_theta);
+  json parameters = Take("rope_parameters");
+  std::string path = "rope_parameters";
+  if (keys.layer_type != nullptr && parameters.is_object()) {
+    parameters = ValueOf(parameters, keys.layer_type);
+    absl::StrAppend(&path, ".", keys.layer_type);
+  }
+  RETURN_IF_ERROR(reader.Add(path, parameters));
+  if (keys.scaling != nullptr) RETURN_IF_ERROR(reader.Add(keys.scaling, Take(keys.scaling)));
+  return reader.Read(max_position_embeddings);
+}
+
+absl::StatusOr<std::vector<int64_t>> ConfigReader::Windows(
+    int64_t num_layers, int64_t window, const std::function<bool(int64_t)>& is_sliding) {
+  const json types = Take("layer_types");
+  std::vector<int64_t> windows;
+  if (types.is_null()) {
+    for (int64_t i = 0; i < num_layers; ++i) windows.push_back(is_sliding(i) ? window : 0);
+    return windows;
+  }
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != num_layers) {
+    return Unsupported("layer_types", types, absl::StrFormat("a list of %d names", num_layers));
+  }
+  for (const json& type : types) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      return Unsupported("layer_types", type, R"("full_attention" or "sliding_attention")");
     }
+    windows.push_back(type == "sliding_attention" ? window : 0);
   }
-  const json inner = ValueOf(Take("rope_parameters"), "rope_theta");
-  if (!theta.is_null() && !inner.is_null() && theta != inner) {
-    return Unsupported("rope_theta", theta,
-                       absl::StrCat("what rope_parameters.rope_theta says, ", inner.dump()));
-  }
-  if (!inner.is_null()) theta = inner;
-  if (!theta.is_number() || !(theta.get<double>() > 0)) {
-    return Unsupported("rope_theta", theta, "a number above 0");
-  }
-  return theta.get<double>();
+  return windows;
 }
 
 absl::StatusOr<std::vector<int64_t>> ConfigReader::EosTokenIds(int64_t vocab_size) {
@@ -174,15 +190,31 @@ absl::StatusOr<DenseShape> ReadDenseShape(ConfigReader& config, const std::strin
   ASSIGN_OR_RETURN(shape.hidden_size, config.PositiveInt("hidden_size"));
   ASSIGN_OR_RETURN(shape.intermediate_size, config.PositiveInt("intermediate_size"));
   ASSIGN_OR_RETURN(shape.num_heads, config.PositiveInt("num_attention_heads"));
-  ASSIGN_OR_RETURN(shape.num_kv_heads, config.PositiveInt("num_key_value_heads"));
-  RETURN_IF_ERROR(CheckHeads(shape));
+  ASSIGN_OR_RETURN(shape.num_kv_heads,
+                   config.PositiveInt("num_key_value_heads", kMostFeatures, shape.num_heads));
+  ASSIGN_OR_RETURN(shape.head_dim, ReadHeadDim(config, shape));
   ASSIGN_OR_RETURN(shape.vocab_size, config.PositiveInt("vocab_size"));
   ASSIGN_OR_RETURN(shape.max_position_embeddings, config.PositiveInt("max_position_embeddings"));
   ASSIGN_OR_RETURN(shape.rms_norm_eps, config.PositiveDouble("rms_norm_eps"));
-  ASSIGN_OR_RETURN(shape.rope_theta, config.RopeTheta());
   ASSIGN_OR_RETURN(shape.tie_word_embeddings, config.Flag("tie_word_embeddings"));
   ASSIGN_OR_RETURN(shape.eos_token_ids, config.EosTokenIds(shape.vocab_size));
   return shape;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadQwenWindows(ConfigReader& config, int64_t num_layers) {
+  ASSIGN_OR_RETURN(const bool is_on, config.Flag("use_sliding_window"));
+  if (!is_on) {
+    RETURN_IF_ERROR(config.ExpectEach("layer_types", "full_attention"));
+    config.Ignore({"max_window_layers", "sliding_window"});
+    return std::vector<int64_t>(num_layers, 0);
+  }
+  ASSIGN_OR_RETURN(const int64_t window, config.PositiveInt("sliding_window"));
+  const json first = config.Take("max_window_layers");
+  if (!first.is_number_unsigned()) {
+    return config.Unsupported("max_window_layers", first, "an integer from 0 on");
+  }
+  return config.Windows(num_layers, window,
+                        [&](int64_t layer) { return layer >= first.get<int64_t>(); });
 }
 
 }  // namespace lathe::worker

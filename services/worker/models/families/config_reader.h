@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +19,14 @@
 
 namespace lathe::worker {
 
+// Where an HF config says how positions are rotated.
+struct RopeKeys {
+  const char* layer_type = nullptr;      // member of rope_parameters; null: rope_parameters itself
+  const char* scaling = "rope_scaling";  // older spelling of rope_parameters; null: none
+  const char* theta = "rope_theta";      // older place of theta
+  double default_theta = 1e4;
+};
+
 // Each function marks the keys that it reads as understood. All errors but those of Open are
 // InvalidArgument and name key and value. Ignoring a key would give wrong numbers.
 class ConfigReader {
@@ -26,8 +36,11 @@ class ConfigReader {
 
   // The value of `key`, or null.
   nlohmann::json Take(const std::string& key);
+  bool Has(const std::string& key) const { return config_.contains(key); }
 
-  absl::StatusOr<int64_t> PositiveInt(const std::string& key, int64_t limit = int64_t{1} << 31);
+  // Absent and null mean `otherwise`, if there is one.
+  absl::StatusOr<int64_t> PositiveInt(const std::string& key, int64_t limit = int64_t{1} << 31,
+                                      std::optional<int64_t> otherwise = {});
   absl::StatusOr<double> PositiveDouble(const std::string& key);
   // Absent means `otherwise`.
   absl::StatusOr<bool> Flag(const std::string& key, bool otherwise = false);
@@ -37,8 +50,12 @@ class ConfigReader {
   // Accepts a list, or no list, whose elements are all `value`.
   absl::Status ExpectEach(const std::string& key, const nlohmann::json& value);
 
-  // Theta of plain rope, from the older or the newer spelling.
-  absl::StatusOr<double> RopeTheta();
+  // Rope of the types default, linear, llama3 or yarn, from the older or the newer spelling.
+  absl::StatusOr<RopeSpec> Rope(const RopeKeys& keys, int64_t max_position_embeddings);
+  // By layer, `window` for "sliding_attention" and 0 for "full_attention" of layer_types. If that
+  // is absent, `is_sliding` decides.
+  absl::StatusOr<std::vector<int64_t>> Windows(int64_t num_layers, int64_t window,
+                                               const std::function<bool(int64_t)>& is_sliding);
   // Tokens that end a sequence, from generation_config.json or else config.json.
   absl::StatusOr<std::vector<int64_t>> EosTokenIds(int64_t vocab_size);
 
@@ -59,8 +76,11 @@ class ConfigReader {
   std::set<std::string> taken_;
 };
 
-// Reads the fields that all dense families have under the same keys. The caller adds head_dim,
-// biases and norms.
+// Reads the fields that all dense families have under the same keys. The caller adds rope, biases
+// and norms.
 absl::StatusOr<DenseShape> ReadDenseShape(ConfigReader& config, const std::string& family);
+
+// Windows of Qwen's families: with use_sliding_window, of the layers from max_window_layers on.
+absl::StatusOr<std::vector<int64_t>> ReadQwenWindows(ConfigReader& config, int64_t num_layers);
 
 }  // namespace lathe::worker

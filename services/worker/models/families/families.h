@@ -10,6 +10,9 @@
 
 namespace lathe::worker {
 
+absl::StatusOr<DecoderSpec> ReadGemma3(ConfigReader& config);
+absl::StatusOr<DecoderSpec> ReadLlama(ConfigReader& config);
+absl::StatusOr<DecoderSpec> ReadQwen2(ConfigReader& config);
 absl::StatusOr<DecoderSpec> ReadQwen3(ConfigReader& config);
 
 // Reads config.json and generation_config.json of `folder`. NotFound if the former is missing.
