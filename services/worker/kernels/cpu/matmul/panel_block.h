@@ -26,6 +26,15 @@ typedef uint16_t Halves __attribute__((vector_size(4 * kLanes)));  // bf16
   (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
 #endif
 
+// How the chains of multiply-adds of a block begin and end.
+enum class Sums {
+  kFirst,     // start at zero and become y
+  kContinue,  // start at y, so that blocks after each other are one chain
+  // Start at zero and are added to y. Onto a large y one after the other, each product would be
+  // rounded to y's last bit.
+  kAdd,
+};
+
 struct PanelBlock {
   const char* x;     // first row, at the part's first number
   int64_t x_stride;  // bytes
@@ -33,7 +42,7 @@ struct PanelBlock {
   int64_t numbers;  // numbers of the inner index
   float* y;         // first row, at the panel's first column; whole panels wide
   int64_t y_stride;
-  bool is_first;  // y has no value yet
+  Sums sums;
   // Memory that is read next: so many cache lines are prefetched with each unit.
   const char* ahead;
   int64_t lines_ahead;
@@ -99,24 +108,29 @@ struct SecondWidened {
     }                                                                                             \
   }
 
-#define LATHE_DEFINE_BLOCK(NAME, TARGET, ADD_UNITS)                                               \
-  template <int kRows>                                                                            \
-  TARGET void NAME(const PanelBlock& block) {                                                     \
-    __m512 sums[kRows][kPanelVectors];                                                            \
-    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                     \
-      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                           \
-        sums[m][v] = block.is_first ? _mm512_setzero_ps()                                         \
-                                    : _mm512_loadu_ps(block.y + m * block.y_stride + v * kLanes); \
-      }                                                                                           \
-    }                                                                                             \
-    const Words* w = block.panel;                                                                 \
-    const char* ahead = block.ahead;                                                              \
-    ADD_UNITS                                                                                     \
-    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                                     \
-      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {                           \
-        _mm512_storeu_ps(block.y + m * block.y_stride + v * kLanes, sums[m][v]);                  \
-      }                                                                                           \
-    }                                                                                             \
+#define LATHE_DEFINE_BLOCK(NAME, TARGET, ADD_UNITS)                                   \
+  template <int kRows>                                                                \
+  TARGET void NAME(const PanelBlock& block) {                                         \
+    __m512 sums[kRows][kPanelVectors];                                                \
+    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                         \
+      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {               \
+        sums[m][v] = block.sums == Sums::kContinue                                    \
+                         ? _mm512_loadu_ps(block.y + m * block.y_stride + v * kLanes) \
+                         : _mm512_setzero_ps();                                       \
+      }                                                                               \
+    }                                                                                 \
+    const Words* w = block.panel;                                                     \
+    const char* ahead = block.ahead;                                                  \
+    ADD_UNITS                                                                         \
+    _Pragma("GCC unroll 8") for (int m = 0; m < kRows; ++m) {                         \
+      _Pragma("GCC unroll 4") for (int v = 0; v < kPanelVectors; ++v) {               \
+        float* const y = block.y + m * block.y_stride + v * kLanes;                   \
+        if (block.sums == Sums::kAdd) {                                               \
+          sums[m][v] = _mm512_add_ps(sums[m][v], _mm512_loadu_ps(y));                 \
+        }                                                                             \
+        _mm512_storeu_ps(y, sums[m][v]);                                              \
+      }                                                                               \
+    }                                                                                 \
   }
 
 // bf16 panel times bf16.
@@ -173,8 +187,9 @@ LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
     for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        sums[m][v] =
-            block.is_first ? NarrowFloats{} : LoadNarrow(y + m * block.y_stride + v * kNarrowLanes);
+        sums[m][v] = block.sums == Sums::kContinue
+                         ? LoadNarrow(y + m * block.y_stride + v * kNarrowLanes)
+                         : NarrowFloats{};
       }
     }
     const auto add = [&](const auto& word, int64_t i) LATHE_INLINE_LAMBDA {
@@ -204,7 +219,9 @@ LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
     for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        StoreNarrow(sums[m][v], y + m * block.y_stride + v * kNarrowLanes);
+        float* const to = y + m * block.y_stride + v * kNarrowLanes;
+        if (block.sums == Sums::kAdd) sums[m][v] += LoadNarrow(to);
+        StoreNarrow(sums[m][v], to);
       }
     }
   }

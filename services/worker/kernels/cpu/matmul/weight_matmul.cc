@@ -56,6 +56,7 @@ struct Run {
   Multiply multiply;
   int64_t x_bytes;  // per number
   int64_t num_columns;
+  Sums later_sums;  // of blocks whose y has a value
 };
 
 // A part of a panel: numbers [first, first + numbers) of the inner index.
@@ -73,7 +74,7 @@ void MultiplyLastPanel(const Run& run, PanelBlock block, int64_t rows, int64_t w
   float* const y = std::exchange(block.y, buffer);
   const int64_t stride = std::exchange(block.y_stride, kMatmulPanel);
   const size_t row_bytes = static_cast<size_t>(width) * sizeof(float);
-  for (int64_t m = 0; !block.is_first && m < rows; ++m) {
+  for (int64_t m = 0; block.sums != Sums::kFirst && m < rows; ++m) {
     std::memcpy(buffer + m * kMatmulPanel, y + m * stride, row_bytes);
   }
   run.multiply(block, rows);
@@ -102,7 +103,7 @@ void MultiplyPart(const Run& run, const Part& part) {
         .numbers = part.numbers,
         .y = task.y + row * task.y_stride + part.column,
         .y_stride = task.y_stride,
-        .is_first = part.first == 0 && !task.accumulate,
+        .sums = part.first == 0 && !task.accumulate ? Sums::kFirst : run.later_sums,
         .ahead = fetches ? part.next + b * lines * num_units * kLineBytes : nullptr,
         .lines_ahead = fetches ? lines : 0};
     if (width == kMatmulPanel) {
@@ -136,44 +137,54 @@ bool CpuHasBf16() {
   return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
 }
 
-// Loops over parts of the inner index outside and panels inside, so that a part of x stays in cache
-// for all panels.
+// Sums over parts of the inner index, so that the order of sums does not depend on the number of
+// rows.
 void MatmulTransposed(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                       int64_t end) {
   const WeightPanels& weight = task.weight;
   const Run run = {.task = task,
                    .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
                    .x_bytes = BytesPerNumber(arithmetic),
-                   .num_columns = weight.n};
-  // One block of rows uses each panel once, so it needs no parts: its sums stay in registers.
-  const bool is_one_block = task.num_rows <= kBlockRows;
-  const int64_t most = is_one_block ? weight.k : kPartUnits * weight.NumbersPerUnit();
+                   .num_columns = weight.n,
+                   .later_sums = Sums::kAdd};
+  const int64_t most = kPartUnits * weight.NumbersPerUnit();
   const auto at = [&](int64_t panel, int64_t first) {
     return static_cast<const char*>(weight.data) + panel * weight.PanelBytes() +
            first / weight.NumbersPerUnit() * kMatmulPanel * kUnitBytes;
   };
+  const auto multiply = [&](int64_t panel, int64_t first, const char* next) {
+    MultiplyPart(run, {.column = panel * kMatmulPanel,
+                       .first = first,
+                       .numbers = std::min(most, weight.k - first),
+                       .words = reinterpret_cast<const Words*>(at(panel, first)),
+                       .next = next});
+  };
+  if (task.num_rows <= kBlockRows) {
+    // One block of rows uses each panel once, and reads it from the begin to the end.
+    for (int64_t p = begin; p < end; ++p) {
+      for (int64_t first = 0; first < weight.k; first += most) multiply(p, first, nullptr);
+    }
+    return;
+  }
+  // A part of x stays in cache for all panels.
   for (int64_t first = 0; first < weight.k; first += most) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t next_first = p + 1 < end ? first : first + most;
       const int64_t next_panel = p + 1 < end ? p + 1 : begin;
-      MultiplyPart(
-          run,
-          {.column = p * kMatmulPanel,
-           .first = first,
-           .numbers = std::min(most, weight.k - first),
-           .words = reinterpret_cast<const Words*>(at(p, first)),
-           .next = is_one_block || next_first >= weight.k ? nullptr : at(next_panel, next_first)});
+      multiply(p, first, next_first < weight.k ? at(next_panel, next_first) : nullptr);
     }
   }
 }
 
+// Parts are one chain, so that a matrix may also be multiplied in pieces of its rows.
 void MatmulPlain(const WeightMatmulTask& task, MatmulArithmetic arithmetic, int64_t begin,
                  int64_t end) {
   const WeightPanels& weight = task.weight;
   const Run run = {.task = task,
                    .multiply = ChooseMultiply(weight.is_bf16, arithmetic),
                    .x_bytes = BytesPerNumber(arithmetic),
-                   .num_columns = weight.k};
+                   .num_columns = weight.k,
+                   .later_sums = Sums::kContinue};
   const auto transpose = weight.is_bf16 ? TransposeBf16 : TransposeFp32;
   const int64_t most = kPartUnits * weight.NumbersPerUnit();
   alignas(64) Words transposed[kPanelVectors * kPartUnits];
