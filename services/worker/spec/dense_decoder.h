@@ -23,7 +23,7 @@ struct DenseShape {
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
-  RopeSpec rope;  // of all layers
+  RopeSpec rope = {.theta = 1e6};  // of all layers
   bool tie_word_embeddings = false;
   bool has_qk_norm = true;
   bool has_output_norms = false;  // of attention and MLP, in Gemma's names

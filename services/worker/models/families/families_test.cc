@@ -160,6 +160,7 @@ TEST_CASE("ReadModelConfig: Gemma 3 has windows, two ropes, four norms and scale
     config["rope_parameters"] = json::parse(R"({
         "full_attention": {"rope_theta": 1000000, "rope_type": "default"},
         "sliding_attention": {"rope_theta": 10000, "rope_type": "default"}})");
+    config["_sliding_window_pattern"] = 6;  // Transformers 5 writes it
     config["layer_types"] = json::array();
     for (int layer = 0; layer < 26; ++layer) {
       config["layer_types"].push_back(layer % 6 == 5 ? "full_attention" : "sliding_attention");

@@ -41,8 +41,8 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(ConfigReader& config, int64_t n
 absl::StatusOr<DecoderSpec> ReadGemma3(ConfigReader& config) {
   RETURN_IF_ERROR(config.Expect("hidden_activation", "gelu_pytorch_tanh"));
   RETURN_IF_ERROR(config.Expect("use_bidirectional_attention", false, /*may_be_absent=*/true));
-  // Says how another program lays its KV cache out.
-  config.Ignore({"cache_implementation"});
+  // The kind of Transformers' KV cache, and what layer_types was made from.
+  config.Ignore({"cache_implementation", "_sliding_window_pattern"});
   ASSIGN_OR_RETURN(DenseShape shape, ReadDenseShape(config, "gemma3_text"));
   ASSIGN_OR_RETURN(shape.tie_word_embeddings,
                    config.Flag("tie_word_embeddings", /*otherwise=*/true));
