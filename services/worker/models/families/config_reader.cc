@@ -201,20 +201,4 @@ absl::StatusOr<DenseShape> ReadDenseShape(ConfigReader& config, const std::strin
   return shape;
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadQwenWindows(ConfigReader& config, int64_t num_layers) {
-  ASSIGN_OR_RETURN(const bool is_on, config.Flag("use_sliding_window"));
-  if (!is_on) {
-    RETURN_IF_ERROR(config.ExpectEach("layer_types", "full_attention"));
-    config.Ignore({"max_window_layers", "sliding_window"});
-    return std::vector<int64_t>(num_layers, 0);
-  }
-  ASSIGN_OR_RETURN(const int64_t window, config.PositiveInt("sliding_window"));
-  const json first = config.Take("max_window_layers");
-  if (!first.is_number_unsigned()) {
-    return config.Unsupported("max_window_layers", first, "an integer from 0 on");
-  }
-  return config.Windows(num_layers, window,
-                        [&](int64_t layer) { return layer >= first.get<int64_t>(); });
-}
-
 }  // namespace lathe::worker

@@ -19,7 +19,7 @@
 
 namespace lathe::worker {
 
-// Where an HF config says how positions are rotated.
+// The keys by which an HF config says how positions are rotated.
 struct RopeKeys {
   const char* layer_type = nullptr;      // member of rope_parameters; null: rope_parameters itself
   const char* scaling = "rope_scaling";  // older spelling of rope_parameters; null: none
@@ -52,8 +52,8 @@ class ConfigReader {
 
   // Rope of the types default, linear, llama3 or yarn, from the older or the newer spelling.
   absl::StatusOr<RopeSpec> Rope(const RopeKeys& keys, int64_t max_position_embeddings);
-  // By layer, `window` for "sliding_attention" and 0 for "full_attention" of layer_types. If that
-  // is absent, `is_sliding` decides.
+  // Returns a window for each layer: `window` for "sliding_attention" and 0 for "full_attention" of
+  // layer_types. If that is absent, `is_sliding` decides.
   absl::StatusOr<std::vector<int64_t>> Windows(int64_t num_layers, int64_t window,
                                                const std::function<bool(int64_t)>& is_sliding);
   // Tokens that end a sequence, from generation_config.json or else config.json.
@@ -79,8 +79,5 @@ class ConfigReader {
 // Reads the fields that all dense families have under the same keys. The caller adds rope, biases
 // and norms.
 absl::StatusOr<DenseShape> ReadDenseShape(ConfigReader& config, const std::string& family);
-
-// Windows of Qwen's families: with use_sliding_window, of the layers from max_window_layers on.
-absl::StatusOr<std::vector<int64_t>> ReadQwenWindows(ConfigReader& config, int64_t num_layers);
 
 }  // namespace lathe::worker

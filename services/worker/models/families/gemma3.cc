@@ -11,7 +11,7 @@ namespace {
 // Layers that attend to all tokens and those that attend over a window have ropes of their own.
 enum RopeIndex { kGlobalRope, kLocalRope };
 
-absl::StatusOr<std::vector<RopeSpec>> ReadRopes(ConfigReader& config, int64_t max_positions) {
+absl::StatusOr<std::vector<RopeSpec>> ReadGemmaRopes(ConfigReader& config, int64_t max_positions) {
   std::vector<RopeSpec> ropes(2);
   ASSIGN_OR_RETURN(
       ropes[kGlobalRope],
@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<RopeSpec>> ReadRopes(ConfigReader& config, int64_t ma
   return ropes;
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadWindows(ConfigReader& config, int64_t num_layers) {
+absl::StatusOr<std::vector<int64_t>> ReadGemmaWindows(ConfigReader& config, int64_t num_layers) {
   constexpr int64_t kDefaultWindow = 4096;
   constexpr int64_t kDefaultPattern = 6;
   constexpr int64_t kMost = int64_t{1} << 31;
@@ -50,11 +50,11 @@ absl::StatusOr<DecoderSpec> ReadGemma3(ConfigReader& config) {
   shape.activation = Activation::kGeluTanh;
   ASSIGN_OR_RETURN(shape.has_qkv_bias, config.Flag("attention_bias"));
   shape.has_o_bias = shape.has_qkv_bias;
-  ASSIGN_OR_RETURN(shape.windows, ReadWindows(config, shape.num_layers));
+  ASSIGN_OR_RETURN(shape.windows, ReadGemmaWindows(config, shape.num_layers));
   ASSIGN_OR_RETURN(const double scalar, config.PositiveDouble("query_pre_attn_scalar"));
 
   DecoderSpec spec = DenseDecoder(shape);
-  ASSIGN_OR_RETURN(spec.ropes, ReadRopes(config, shape.max_position_embeddings));
+  ASSIGN_OR_RETURN(spec.ropes, ReadGemmaRopes(config, shape.max_position_embeddings));
   spec.norm_offset = 1;
   spec.embedding_scale = std::sqrt(static_cast<double>(shape.hidden_size));
   for (LayerSpec& layer : spec.layers) {
