@@ -81,6 +81,10 @@ absl::StatusOr<ConfigReader> ConfigReader::Open(const std::filesystem::path& fol
   return ConfigReader(folder, std::move(config));
 }
 
+void ConfigReader::AddDefaults(const json& defaults) {
+  for (const auto& [key, value] : defaults.items()) config_.emplace(key, value);
+}
+
 json ConfigReader::Take(const std::string& key) {
   taken_.insert(key);
   return ValueOf(config_, key);

@@ -34,6 +34,10 @@ class ConfigReader {
   // NotFound if config.json is missing, InvalidArgument if it is no JSON object.
   static absl::StatusOr<ConfigReader> Open(const std::filesystem::path& folder);
 
+  // Gives keys that are absent, but not those that are null, the values of `defaults`. A family
+  // calls it first, where HF's config class has a value that the readers below do not assume.
+  void AddDefaults(const nlohmann::json& defaults);
+
   // The value of `key`, or null.
   nlohmann::json Take(const std::string& key);
   bool Has(const std::string& key) const { return config_.contains(key); }

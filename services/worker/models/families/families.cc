@@ -16,8 +16,11 @@ struct Family {
   absl::StatusOr<DecoderSpec> (*read)(ConfigReader& config);
 };
 
-constexpr Family kFamilies[] = {
-    {"gemma3_text", ReadGemma3}, {"llama", ReadLlama}, {"qwen2", ReadQwen2}, {"qwen3", ReadQwen3}};
+constexpr Family kFamilies[] = {{"gemma3_text", ReadGemma3},
+                                {"llama", ReadLlama},
+                                {"mistral", ReadMistral},
+                                {"qwen2", ReadQwen2},
+                                {"qwen3", ReadQwen3}};
 
 }  // namespace
 

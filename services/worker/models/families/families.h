@@ -12,6 +12,7 @@ namespace lathe::worker {
 
 absl::StatusOr<DecoderSpec> ReadGemma3(ConfigReader& config);
 absl::StatusOr<DecoderSpec> ReadLlama(ConfigReader& config);
+absl::StatusOr<DecoderSpec> ReadMistral(ConfigReader& config);
 absl::StatusOr<DecoderSpec> ReadQwen2(ConfigReader& config);
 absl::StatusOr<DecoderSpec> ReadQwen3(ConfigReader& config);
 

@@ -57,6 +57,15 @@ json PublishedConfig(const std::string& family = "qwen3") {
                      "original_max_position_embeddings": 8192, "rope_type": "llama3"},
     "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
     "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})"},
+                                             {"mistral",  // Mistral-7B-v0.3
+                                              R"({
+    "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.42.0.dev0", "use_cache": true, "vocab_size": 32768})"},
                                              {"gemma3_text",  // gemma-3-1b-it
                                               R"({
     "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
@@ -147,6 +156,41 @@ TEST_CASE("ReadModelConfig: Qwen's upper layers attend over a window if it is on
   REQUIRE(spec.ok());
   CHECK(spec->layers[20].attention.window == 0);
   CHECK(spec->layers[21].attention.window == 32768);
+}
+
+TEST_CASE("ReadModelConfig: all of Mistral's layers attend over its window", "[models]") {
+  json config = PublishedConfig("mistral");
+  int64_t window = 0;
+  SECTION("null is none") { config["head_dim"] = nullptr; }
+  SECTION("as in v0.1") { config["sliding_window"] = window = 4096; }
+  SECTION("an absent key is not null") {
+    window = 4096;
+    for (const char* key : {"eos_token_id", "num_key_value_heads", "sliding_window"}) {
+      config.erase(key);
+    }
+  }
+  const absl::StatusOr<DecoderSpec> spec = Read(config);
+  REQUIRE(spec.ok());
+  CHECK(spec->layers[0].attention.window == window);
+  CHECK(spec->layers[31].attention.window == window);
+  CHECK(spec->layers[0].attention.head_dim == 128);
+  CHECK(spec->layers[0].attention.num_kv_heads == 8);
+  CHECK_FALSE(spec->layers[0].attention.has_qk_norm);
+  CHECK(spec->ropes[0].theta == 1e6);
+  CHECK(spec->eos_token_ids == std::vector<int64_t>{2});
+}
+
+TEST_CASE("ReadModelConfig: Mistral with layer_types is read as a Ministral", "[models]") {
+  json config = PublishedConfig("mistral");
+  config["sliding_window"] = 8;
+  config["layer_types"] = json::array();
+  for (int layer = 0; layer < 32; ++layer) {
+    config["layer_types"].push_back(layer % 4 == 0 ? "full_attention" : "sliding_attention");
+  }
+  const absl::StatusOr<DecoderSpec> spec = Read(config);
+  REQUIRE(spec.ok());
+  CHECK(spec->layers[28].attention.window == 0);
+  CHECK(spec->layers[31].attention.window == 8);
 }
 
 TEST_CASE("ReadModelConfig: Gemma 3 has windows, two ropes, four norms and scales", "[models]") {
@@ -242,6 +286,10 @@ TEST_CASE("ReadModelConfig: an unsupported value is an error that names it", "[m
                                      "high_freq_factor": 4}})",
        "rope_scaling.high_freq_factor is 4"},
       {"llama", R"({"sliding_window": 512})", "sliding_window is not understood"},
+      {"mistral", R"({"sliding_window": 0})", "sliding_window is 0"},
+      {"mistral", R"({"layer_types": ["sliding_attention"]})", "layer_types is \"sliding"},
+      {"mistral", R"({"attention_bias": true})", "attention_bias is not understood"},
+      {"mistral", R"({"hidden_act": "gelu"})", "hidden_act"},
       {"gemma3_text", R"({"attn_logit_softcapping": 50.0})", "attn_logit_softcapping"},
       {"gemma3_text", R"({"use_bidirectional_attention": true})", "use_bidirectional_attention"},
       {"gemma3_text", R"({"hidden_activation": "gelu"})", "hidden_activation"},
