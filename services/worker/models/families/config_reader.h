@@ -40,7 +40,6 @@ class ConfigReader {
 
   // The value of `key`, or null.
   nlohmann::json Take(const std::string& key);
-  bool Has(const std::string& key) const { return config_.contains(key); }
 
   // Absent and null mean `otherwise`, if there is one.
   absl::StatusOr<int64_t> PositiveInt(const std::string& key, int64_t limit = int64_t{1} << 31,

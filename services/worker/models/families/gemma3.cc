@@ -25,11 +25,9 @@ absl::StatusOr<std::vector<RopeSpec>> ReadGemmaRopes(ConfigReader& config, int64
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadGemmaWindows(ConfigReader& config, int64_t num_layers) {
-  constexpr int64_t kDefaultWindow = 4096;
   constexpr int64_t kDefaultPattern = 6;
   constexpr int64_t kMost = int64_t{1} << 31;
-  ASSIGN_OR_RETURN(const int64_t window,
-                   config.PositiveInt("sliding_window", kMost, kDefaultWindow));
+  ASSIGN_OR_RETURN(const int64_t window, config.PositiveInt("sliding_window"));
   ASSIGN_OR_RETURN(const int64_t pattern,
                    config.PositiveInt("sliding_window_pattern", kMost, kDefaultPattern));
   return config.Windows(num_layers, window,
@@ -39,13 +37,16 @@ absl::StatusOr<std::vector<int64_t>> ReadGemmaWindows(ConfigReader& config, int6
 }  // namespace
 
 absl::StatusOr<DecoderSpec> ReadGemma3(ConfigReader& config) {
+  config.AddDefaults({{"eos_token_id", 1},
+                      {"head_dim", 256},
+                      {"num_key_value_heads", 4},
+                      {"sliding_window", 4096},
+                      {"tie_word_embeddings", true}});
   RETURN_IF_ERROR(config.Expect("hidden_activation", "gelu_pytorch_tanh"));
   RETURN_IF_ERROR(config.Expect("use_bidirectional_attention", false, /*may_be_absent=*/true));
   // The kind of Transformers' KV cache, and what layer_types was made from.
   config.Ignore({"cache_implementation", "_sliding_window_pattern"});
   ASSIGN_OR_RETURN(DenseShape shape, ReadDenseShape(config, "gemma3_text"));
-  ASSIGN_OR_RETURN(shape.tie_word_embeddings,
-                   config.Flag("tie_word_embeddings", /*otherwise=*/true));
   shape.has_output_norms = true;
   shape.activation = Activation::kGeluTanh;
   ASSIGN_OR_RETURN(shape.has_qkv_bias, config.Flag("attention_bias"));

@@ -5,6 +5,7 @@
 namespace lathe::worker {
 
 absl::StatusOr<DecoderSpec> ReadLlama(ConfigReader& config) {
+  config.AddDefaults({{"eos_token_id", 2}});
   RETURN_IF_ERROR(config.Expect("hidden_act", "silu"));
   // Says how the original checkpoint was sharded.
   config.Ignore({"pretraining_tp"});

@@ -24,6 +24,7 @@ absl::StatusOr<std::vector<int64_t>> ReadQwenWindows(ConfigReader& config, int64
 }
 
 absl::StatusOr<DenseShape> ReadQwenShape(ConfigReader& config, const char* family) {
+  config.AddDefaults({{"num_key_value_heads", 32}});
   RETURN_IF_ERROR(config.Expect("hidden_act", "silu"));
   ASSIGN_OR_RETURN(DenseShape shape, ReadDenseShape(config, family));
   ASSIGN_OR_RETURN(shape.rope, config.Rope({}, shape.max_position_embeddings));
