@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import pytest
+from support.failing_calls import failing_calls
 from support.lathe_server import LatheServer, tiny_model
 from support.metrics_page import MetricsPages
 from support.raw_api import RawApi, RawModel, datum
@@ -22,13 +23,6 @@ def small(tmp_path):
         with LatheServer(tiny_model(), data_dir=str(disk.folder), env=ENV,
                          args=["--metrics-listen", "127.0.0.1:0"]) as server:
             yield server, disk
-
-
-def wait_for(condition, what, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_c6_full_disk_refuses_with_the_path_and_goes_on_when_there_is_room(small):
@@ -111,12 +105,7 @@ def test_c9_fsync_error_acknowledges_nothing_and_ends_the_engine(tmp_path):
         program = Program(stubborn)
         program.step()
         old = server.pids()["engine"]
-        with subprocess.Popen(
-                ["strace", "-f", "-q", "-o", str(tmp_path / "strace"), "-p", str(old),
-                 "-e", "trace=fsync,fdatasync",
-                 "-e", "inject=fsync,fdatasync:error=EIO"], stderr=subprocess.PIPE) as tracer:
-            wait_for(lambda: f"TracerPid:\t{tracer.pid}" in
-                     open(f"/proc/{old}/status").read(), "strace is not attached")
+        with failing_calls(old, "fsync,fdatasync:error=EIO", tmp_path / "strace") as tracer:
             body = program.model.body(data=[datum((21, 31, 32))])
             answer = RawApi(server).post("forward_backward", body)
             assert answer.status_code >= 500, answer.text

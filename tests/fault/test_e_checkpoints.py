@@ -6,13 +6,13 @@ import os
 import pathlib
 import random
 import shutil
-import subprocess
 import threading
 import time
 
 import httpx
 import pytest
 from support.fail_points import listed
+from support.failing_calls import failing_calls
 from support.lathe_server import LatheServer, tiny_model
 from support.raw_api import RawApi, RawModel
 from support.small_disk import small_disk
@@ -120,14 +120,8 @@ def test_e1_an_fsync_that_fails_in_the_kernel(server, api, tmp_path):
     program = Program(api)
     program.step()
     worker = server.pids()["worker"]
-    with subprocess.Popen(
-            ["strace", "-f", "-q", "-o", str(tmp_path / "strace"), "-p", str(worker),
-             "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1"],
-            stderr=subprocess.PIPE) as tracer:
-        while f"TracerPid:\t{tracer.pid}" not in open(f"/proc/{worker}/status").read():
-            assert tracer.poll() is None, tracer.stderr.read()
+    with failing_calls(worker, "fsync:error=EIO:when=1", tmp_path / "strace"):
         failed = save(program.model, "failed")
-        tracer.terminate()
     assert failed["category"] == "server" and "sync" in failed["error"], failed
     assert "Input/output error" in failed["error"]
     assert "path" in save(program.model, "again")
