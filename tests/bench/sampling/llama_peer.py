@@ -1,8 +1,8 @@
 """llama.cpp as a peer: commands on stdin, one JSON object a line, one answer a line on stdout.
 
-Runs in the environment of tools/setup_bench. Loads a Qwen3 folder in bf16: a GGUF file of the same
-tensors is written beside it once.
-  {"op": "load", "folder": F, "threads": 2, "sequences": 32, "context": 4096}
+Runs in the environment of tools/setup_bench. Loads a Qwen3 or Llama folder in bf16: a GGUF file of
+the same tensors is written once, into the folder "out".
+  {"op": "load", "folder": F, "out": O, "threads": 2, "sequences": 32, "context": 4096}
   {"op": "decode", "sequences": 8, "context": 64, "tokens": 32}   one token of each a pass
   {"op": "prefill", "tokens": 512}
 Answers have "seconds" and "tokens". Drawing a token from the logits is not counted.
@@ -18,6 +18,12 @@ import time
 import llama_cpp
 
 
+def interleaved(weight, heads):
+    """llama.cpp's Llama turns neighbouring numbers of a head, Hugging Face's those of its halves."""
+    halves = weight.unflatten(0, (heads, 2, -1))
+    return halves.transpose(1, 2).flatten(0, 2)
+
+
 def write_gguf(folder, path):
     """The same tensors under llama.cpp's names; no tokenizer, ids go in and out."""
     import gguf
@@ -25,8 +31,12 @@ def write_gguf(folder, path):
     import torch
     from safetensors.torch import load_file
     config = json.loads((folder / "config.json").read_text())
+    family = config["model_type"]
+    turned_heads = {}
+    if family == "llama":
+        turned_heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     partial = path.with_suffix(".partial")
-    out = gguf.GGUFWriter(str(partial), "qwen3")
+    out = gguf.GGUFWriter(str(partial), family)
     out.add_block_count(config["num_hidden_layers"])
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
@@ -35,12 +45,13 @@ def write_gguf(folder, path):
     out.add_head_count_kv(config["num_key_value_heads"])
     out.add_key_length(config["head_dim"])
     out.add_value_length(config["head_dim"])
+    out.add_rope_dimension_count(config["head_dim"])
     out.add_rope_freq_base(config["rope_theta"])
     out.add_layer_norm_rms_eps(config["rms_norm_eps"])
     out.add_vocab_size(config["vocab_size"])
     out.add_tokenizer_model("none")
     out.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, config["num_hidden_layers"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[family.upper()], config["num_hidden_layers"])
     for file in sorted(folder.glob("*.safetensors")):
         for name, tensor in load_file(file).items():
             known = names.get_name(name, try_suffixes=(".weight",))
@@ -49,6 +60,8 @@ def write_gguf(folder, path):
             if tensor.dim() == 1:
                 out.add_tensor(known, tensor.float().numpy())
             else:
+                if heads := turned_heads.get(name.split(".")[-2]):
+                    tensor = interleaved(tensor, heads)
                 bits = tensor.bfloat16().contiguous().view(torch.uint16).numpy().view(numpy.uint8)
                 out.add_tensor(known, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
     out.write_header_to_file()
@@ -59,8 +72,8 @@ def write_gguf(folder, path):
 
 
 class Peer:
-    def __init__(self, folder, threads, sequences, context):
-        path = pathlib.Path(folder) / "bf16.gguf"
+    def __init__(self, folder, out, threads, sequences, context):
+        path = pathlib.Path(out) / "bf16.gguf"
         if not path.exists():
             write_gguf(pathlib.Path(folder), path)
         llama_cpp.llama_backend_init()

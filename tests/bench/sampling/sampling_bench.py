@@ -8,10 +8,13 @@ Run: tools/setup_bench; .venv/bin/python tests/bench/sampling/sampling_bench.py 
 """
 
 import argparse
+import atexit
 import os
 import pathlib
+import shutil
 import statistics
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -66,7 +69,7 @@ class Rates:
 class Table:
     def __init__(self, args):
         self.args = args
-        self.folder = tiny_model("--size", "0.6b")
+        self.folder = args.model or tiny_model("--size", "0.6b")
         binary = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
         self.ours = Driver(binary / "lathe_sampling_bench")
         self.weight_bytes = self.ours.run(op="load", folder=str(self.folder),
@@ -85,7 +88,9 @@ class Table:
             if not python.exists():
                 raise SystemExit("no .venv-bench here: run tools/setup_bench first")
             peer = Driver(python, pathlib.Path(__file__).with_name("llama_peer.py"))
-            peer.run(op="load", folder=str(self.folder), threads=self.args.threads, sequences=32,
+            out = tempfile.mkdtemp(prefix="lathe-gguf-")
+            atexit.register(shutil.rmtree, out, ignore_errors=True)
+            peer.run(op="load", folder=str(self.folder), out=out, threads=self.args.threads, sequences=32,
                      context=PREFILL + 64)
             self.peers["llama"] = peer
         return self.peers["llama"]
@@ -209,6 +214,7 @@ class Table:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="folder; default: random weights of the Qwen3-0.6B shape")
     parser.add_argument("--share-seconds", type=float, default=8, help="of each run of the case share")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--cases", default="one,eight,many,prefill,group,adapters,cold,share")

@@ -8,6 +8,7 @@ Run: .venv/bin/python tests/bench/training/training_bench.py [--cases one,batch,
 
 import argparse
 import atexit
+import hashlib
 import json
 import os
 import pathlib
@@ -184,17 +185,17 @@ class Table:
         from transformers import AutoConfig
         self.args, self.torch = args, torch
         torch.set_num_threads(args.threads)
-        self.folder = tiny_model("--size", "0.6b")
+        self.folder = args.model or tiny_model("--size", "0.6b")
         self.shape = Shape(AutoConfig.from_pretrained(self.folder))
 
-    def single(self, name, lengths, recompute, peer_batch):
-        """One adapter of rank 8; the peer in padded micro-batches of `peer_batch`."""
+    def single(self, name, lengths, recompute, peer_batch, rank=8):
+        """One adapter; the peer in padded micro-batches of `peer_batch`."""
         driver = TrainingDriver(self.folder, self.args.threads)
-        peer = Peer(self.folder, [8])
+        peer = Peer(self.folder, [rank])
         peer.checkpointing(recompute)
         rate = MatmulRate(driver, self.torch)
         rows = random_rows(lengths, seed=1)
-        driver.run(op="adapter", model="m0", rank=8)
+        driver.run(op="adapter", model="m0", rank=rank)
         answers = []
 
         def ours():
@@ -208,7 +209,7 @@ class Table:
 
         _, mine, _, other = alternate(self.args.rounds, rate, ours, rate, theirs)
         tokens = sum(lengths)
-        flops = self.shape.step_flops(lengths, 8, recompute)
+        flops = self.shape.step_flops(lengths, rank, recompute)
         share = statistics.median(flops / (seconds * limit) for seconds, limit in zip(mine, rate.around_steps()))
         peak = max(answer["peak_mib"] for answer in answers) - driver.loaded["resident_mib"]
         print(f"{name}: ours {tokens / statistics.median(mine):.1f} tokens/s, {100 * share:.0f} % of what the "
@@ -308,9 +309,31 @@ class Table:
         driver.close()
 
 
+    def load(self):
+        """Beside one thread that reads the files and hashes them."""
+        files = [path for path in pathlib.Path(self.folder).iterdir() if path.suffix == ".safetensors"]
+
+        def ours():
+            driver = TrainingDriver(self.folder, self.args.threads)
+            driver.close()
+            return driver.loaded
+
+        def bare():
+            begin = time.perf_counter()
+            for path in files:
+                hashlib.sha256(path.read_bytes()).hexdigest()
+            return time.perf_counter() - begin
+
+        mine, other = alternate(self.args.rounds, ours, lambda: {"seconds": bare()})
+        print(f"loading {sum(path.stat().st_size for path in files) / 1e6:.0f} MB, cached: ours "
+              f"{statistics.median(mine):.2f} s, one read and one SHA-256 {statistics.median(other):.2f} s, "
+              f"ratio {1 / ratio(mine, other):.2f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="folder; default: random weights of the Qwen3-0.6B shape")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--cases", default="one,batch,ragged,mixed,exact,tiny,step,long")
     args = parser.parse_args()
@@ -320,6 +343,8 @@ def main():
         "one": lambda: table.single("one sequence of 512 tokens, r8", [512], False, 1),
         "long": lambda: table.single("one sequence of 4,096 tokens, r8", [4096], True, 1),
         "batch": lambda: table.single("8 x 512 tokens, r8", [512] * 8, False, 4),
+        "four": lambda: table.single("4 x 512 tokens, r16", [512] * 4, False, 4, rank=16),
+        "load": table.load,
         "ragged": table.ragged,
         "mixed": table.mixed,
         "exact": table.exact,
