@@ -84,24 +84,29 @@ AttentionOutput ForwardByKernel(const AttentionSpec& spec, const at::Tensor& q, 
     Cut(row, length, shape.window, step, Gradients::kQueries, stretches);
   });
   CostlyFirst(stretches);
+  const HeadRows q_rows = HeadRowsOf(q);
+  const HeadRows k_rows = HeadRowsOf(k);
+  const HeadRows v_rows = HeadRowsOf(v);
+  const HeadRows out_rows = HeadRowsOf(output.out);
+  const HeadRows log_sum_rows = HeadRowsOf(output.log_sums);
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;
     const int64_t head = kv_head * shape.group;
     const int64_t row = stretch.row + stretch.begin;
-    const AttentionQueries queries = {.q = HeadRowsOf(q, row, head),
-                                      .out = HeadRowsOf(output.out, row, head),
-                                      .log_sums = HeadRowsOf(output.log_sums, row, head),
+    const AttentionQueries queries = {.q = q_rows.From(row, head),
+                                      .out = out_rows.From(row, head),
+                                      .log_sums = log_sum_rows.From(row, head),
                                       .first_position = stretch.begin,
                                       .num_positions = stretch.end - stretch.begin,
                                       .group = shape.group,
                                       .head_dim = shape.head_dim,
                                       .scale = static_cast<float>(spec.scale),
                                       .window = spec.window};
-    const KeyRows keys = {.keys = HeadRowsOf(k, stretch.row, kv_head).data,
-                          .values = HeadRowsOf(v, stretch.row, kv_head).data,
-                          .key_stride = k.stride(0),
-                          .value_stride = v.stride(0)};
+    const KeyRows keys = {.keys = k_rows.at(stretch.row, kv_head),
+                          .values = v_rows.at(stretch.row, kv_head),
+                          .key_stride = k_rows.row_stride,
+                          .value_stride = v_rows.row_stride};
     is_bf16 ? AttendBf16(queries, keys, scratch) : Attend(queries, keys, scratch);
   };
   RunTasks(static_cast<int64_t>(stretches.size()) * shape.num_kv_heads, shape.ProductsOf(stretches),
@@ -138,11 +143,16 @@ std::vector<Stretch> CutBackward(const std::vector<int64_t>& cu_seqlens, const S
 // Returns the sum of out * dout of each head: [T, Hq, 1].
 at::Tensor Deltas(const at::Tensor& out, const at::Tensor& dout) {
   at::Tensor deltas = at::empty({out.size(0), out.size(1), 1}, out.options());
-  ForRows(out.size(0), out.size(1) * out.size(2), [&](int64_t begin, int64_t end) {
+  const int64_t num_heads = out.size(1);
+  const int64_t head_dim = out.size(2);
+  const HeadRows out_rows = HeadRowsOf(out);
+  const HeadRows dout_rows = HeadRowsOf(dout);
+  const HeadRows delta_rows = HeadRowsOf(deltas);
+  ForRows(out.size(0), num_heads * head_dim, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      for (int64_t head = 0; head < out.size(1); ++head) {
-        *HeadRowsOf(deltas, row, head).data = AttentionDelta(
-            HeadRowsOf(out, row, head).data, HeadRowsOf(dout, row, head).data, out.size(2));
+      for (int64_t head = 0; head < num_heads; ++head) {
+        *delta_rows.at(row, head) =
+            AttentionDelta(out_rows.at(row, head), dout_rows.at(row, head), head_dim);
       }
     }
   });
@@ -165,19 +175,30 @@ AttentionGradients BackwardByKernel(const AttentionSpec& spec, const at::Tensor&
   for (const Stretch& stretch : stretches) longest = std::max(longest, stretch.length);
   const auto attend_backward =
       arithmetic == MatmulArithmetic::kBf16 ? AttendBackwardBf16 : AttendBackward;
+  const struct {
+    HeadRows q, k, v, dout, log_sums, deltas, dq, dk, dv;
+  } rows = {.q = HeadRowsOf(q),
+            .k = HeadRowsOf(k),
+            .v = HeadRowsOf(v),
+            .dout = HeadRowsOf(dout),
+            .log_sums = HeadRowsOf(log_sums),
+            .deltas = HeadRowsOf(deltas),
+            .dq = HeadRowsOf(d.dq),
+            .dk = HeadRowsOf(d.dk),
+            .dv = HeadRowsOf(d.dv)};
   const auto attend = [&](int64_t task, float* scratch) {
     const Stretch& stretch = stretches[static_cast<size_t>(task / shape.num_kv_heads)];
     const int64_t kv_head = task % shape.num_kv_heads;
     const int64_t head = kv_head * shape.group;
-    attend_backward({.q = HeadRowsOf(q, stretch.row, head),
-                     .k = HeadRowsOf(k, stretch.row, kv_head),
-                     .v = HeadRowsOf(v, stretch.row, kv_head),
-                     .dout = HeadRowsOf(dout, stretch.row, head),
-                     .log_sums = HeadRowsOf(log_sums, stretch.row, head),
-                     .deltas = HeadRowsOf(deltas, stretch.row, head),
-                     .dq = HeadRowsOf(d.dq, stretch.row, head),
-                     .dk = HeadRowsOf(d.dk, stretch.row, kv_head),
-                     .dv = HeadRowsOf(d.dv, stretch.row, kv_head),
+    attend_backward({.q = rows.q.From(stretch.row, head),
+                     .k = rows.k.From(stretch.row, kv_head),
+                     .v = rows.v.From(stretch.row, kv_head),
+                     .dout = rows.dout.From(stretch.row, head),
+                     .log_sums = rows.log_sums.From(stretch.row, head),
+                     .deltas = rows.deltas.From(stretch.row, head),
+                     .dq = rows.dq.From(stretch.row, head),
+                     .dk = rows.dk.From(stretch.row, kv_head),
+                     .dv = rows.dv.From(stretch.row, kv_head),
                      .num_positions = stretch.length,
                      .group = shape.group,
                      .head_dim = shape.head_dim,

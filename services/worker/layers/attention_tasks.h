@@ -14,11 +14,9 @@
 
 namespace lathe::worker {
 
-// Returns the heads of x [T, H, D] from row `row` and head `head` on. Callers write through the
-// result only if `x` is an output.
-inline HeadRows HeadRowsOf(const at::Tensor& x, int64_t row, int64_t head) {
-  auto* data = const_cast<float*>(x.const_data_ptr<float>());
-  return {.data = data + row * x.stride(0) + head * x.stride(1),
+// Returns the heads of x [T, H, D]. Callers write through the result only if `x` is an output.
+inline HeadRows HeadRowsOf(const at::Tensor& x) {
+  return {.data = const_cast<float*>(x.const_data_ptr<float>()),
           .row_stride = x.stride(0),
           .head_stride = x.stride(1)};
 }

@@ -50,22 +50,23 @@ void AttendMembers(std::span<const AttentionMember<int32_t>> members, int64_t nu
 
 // Rows before their preparation.
 struct RawRows {
-  const QkvHeads& raw;
+  HeadRows k, v;
+  int64_t head_dim;
   PreparationPointers pointers;
 
   // Writes heads [head, head + num_heads) of `num_rows` rows of x, prepared, to y [num_rows,
   // num_heads, D]. Starts with `row`.
-  void Prepare(const at::Tensor& x, const float* weight, int64_t row, int64_t num_rows,
-               int64_t head, int64_t num_heads, float* y) const {
-    PrepareHeadsRows({.x = x.const_data_ptr<float>() + row * x.stride(0) + head * x.stride(1),
-                      .x_stride = x.stride(0),
+  void Prepare(const HeadRows& x, const float* weight, int64_t row, int64_t num_rows, int64_t head,
+               int64_t num_heads, float* y) const {
+    PrepareHeadsRows({.x = x.at(row, head),
+                      .x_stride = x.row_stride,
                       .weight = weight,
                       .cos = pointers.cos,
                       .sin = pointers.sin,
                       .positions = pointers.cos == nullptr ? nullptr : pointers.positions + row,
                       .y = y,
                       .num_heads = num_heads,
-                      .head_dim = x.size(2),
+                      .head_dim = head_dim,
                       .eps = pointers.eps},
                      0, num_rows);
   }
@@ -75,14 +76,13 @@ struct RawRows {
 template <typename Element>
 void WriteChunk(const RawRows& rows, const RowChunk& chunk, int64_t kv_head,
                 const LayerBlocks<Element>& layer, float* key) {
-  const at::Tensor& v = rows.raw.v;
   for (int64_t i = 0; i < chunk.num_rows; ++i) {
     const int64_t row = chunk.row + i;
     const int64_t position = chunk.position + i;
-    rows.Prepare(rows.raw.qk.k, rows.pointers.k_weight, row, 1, kv_head, 1, key);
+    rows.Prepare(rows.k, rows.pointers.k_weight, row, 1, kv_head, 1, key);
     const int64_t offset = chunk.kv->blocks[position / KvCache::kBlockTokens] * layer.block_stride +
                            kv_head * layer.head_stride;
-    StoreToken(key, HeadRowsOf(v, row, kv_head).data, v.size(2), position % KvCache::kBlockTokens,
+    StoreToken(key, rows.v.at(row, kv_head), rows.head_dim, position % KvCache::kBlockTokens,
                layer.keys + offset, layer.values + offset);
   }
 }
@@ -98,6 +98,8 @@ at::Tensor Attend(const AttentionSpec& spec, const at::Tensor& q, const RawRows*
   const int64_t group = q.size(1) / num_kv_heads;
   const int64_t row_size = group * head_dim;
   at::Tensor out = at::empty(q.sizes(), q.options());
+  const HeadRows q_rows = HeadRowsOf(q);
+  const HeadRows out_rows = HeadRowsOf(out);
   const auto attend = [&](int64_t task, float* scratch) {
     const ChunkGroup& chunks = plan.groups[static_cast<size_t>(task / num_kv_heads)];
     const int64_t kv_head = task % num_kv_heads;
@@ -105,16 +107,16 @@ at::Tensor Attend(const AttentionSpec& spec, const at::Tensor& q, const RawRows*
     float* queries = key + (head_dim + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
     absl::InlinedVector<AttentionMember<Element>, kMembersInPlace> members;
     for (const RowChunk& chunk : plan.ChunksOf(chunks)) {
-      HeadRows own_q = HeadRowsOf(q, chunk.row, kv_head * group);
+      HeadRows own_q = q_rows.From(chunk.row, kv_head * group);
       if (rows != nullptr) {
         WriteChunk(*rows, chunk, kv_head, layer, key);
-        rows->Prepare(q, rows->pointers.q_weight, chunk.row, chunk.num_rows, kv_head * group, group,
-                      queries);
+        rows->Prepare(q_rows, rows->pointers.q_weight, chunk.row, chunk.num_rows, kv_head * group,
+                      group, queries);
         own_q = {.data = queries, .row_stride = row_size, .head_stride = head_dim};
         queries += chunk.num_rows * row_size;
       }
       members.push_back({.queries = {.q = own_q,
-                                     .out = HeadRowsOf(out, chunk.row, kv_head * group),
+                                     .out = out_rows.From(chunk.row, kv_head * group),
                                      .log_sums = {},
                                      .first_position = chunk.position,
                                      .num_positions = chunk.num_rows,
@@ -158,7 +160,10 @@ at::Tensor PrepareAndAttendByKernel(const AttentionSpec& spec, const QkvHeads& r
                                     const QkPreparation& preparation, const at::Tensor& keys,
                                     const at::Tensor& values, const AttentionPlan& plan) {
   TORCH_CHECK(!plan.is_cut, "a sequence's keys are written by several tasks");
-  const RawRows rows = {.raw = raw, .pointers = PointersOf(preparation)};
+  const RawRows rows = {.k = HeadRowsOf(raw.qk.k),
+                        .v = HeadRowsOf(raw.v),
+                        .head_dim = raw.qk.q.size(2),
+                        .pointers = PointersOf(preparation)};
   return keys.scalar_type() == at::kInt ? Attend<int32_t>(spec, raw.qk.q, &rows, keys, values, plan)
                                         : Attend<float>(spec, raw.qk.q, &rows, keys, values, plan);
 }

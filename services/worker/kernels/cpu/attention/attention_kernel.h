@@ -21,6 +21,10 @@ struct HeadRows {
   float* at(int64_t row, int64_t head) const {
     return data + row * row_stride + head * head_stride;
   }
+  // The same rows and heads, counted from `row` and `head`.
+  HeadRows From(int64_t row, int64_t head) const {
+    return {at(row, head), row_stride, head_stride};
+  }
 };
 
 // Queries of one sequence at consecutive positions, for the heads that share one KV head.
