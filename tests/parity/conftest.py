@@ -17,11 +17,14 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory):
-    """Makes each variant's folder at its first use: folders("tiny") -> path."""
+def folders(tmp_path_factory, request):
+    """Makes each variant's folder at its first use: folders("tiny") -> path. "smollm2" has trained
+    weights and is fetched."""
     made = {}
 
     def folder(variant):
+        if variant == "smollm2":
+            return request.getfixturevalue("smollm2")
         if variant not in made:
             out = tmp_path_factory.mktemp("models") / variant
             command = [sys.executable, str(ROOT / "tools/make_tiny_model.py"), "--out", str(out)]

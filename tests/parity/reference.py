@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import re
 
+import tokenizers
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
@@ -18,6 +19,14 @@ def registered_losses():
     headers = pathlib.Path(__file__).parents[2].glob("libs/common/losses/*.h")
     return set(re.findall(r'LossProgram k\w+ = \{\s*\.name = "(\w+)"',
                           "".join(header.read_text() for header in headers)))
+
+
+def text_tokens(folder, length, begin=0):
+    """Ids of an English text, by the folder's tokenizer."""
+    text = (pathlib.Path(__file__).parents[2] / "tools/tiny_model_text.txt").read_text()
+    ids = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert begin + length <= len(ids)
+    return ids[begin : begin + length]
 
 
 def load_base(folder):

@@ -10,22 +10,21 @@ import reference
 import sampling_driver
 from reference import Loss
 
-pytestmark = pytest.mark.skipif(
+needs_bf16 = pytest.mark.skipif(
     "avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(),
     reason="this CPU does not multiply bf16 (AVX512-BF16)")
-
-
-def tokens_of(length, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(768, (length,), generator=generator).tolist()
+each_folder = pytest.mark.parametrize("variant", ["sharded_bf16", "smollm2"])
 
 
 def mean_error(a, b):
     return (a.float() - b.float()).abs().mean().item()
 
 
-def test_logits(folders, run_driver):
-    folder, prompt = folders("sharded_bf16"), tokens_of(500, 1)
+@needs_bf16
+@each_folder
+def test_logits(folders, run_driver, variant):
+    folder = folders(variant)
+    prompt = reference.text_tokens(folder, 500)
     results, _ = run_driver(folder, [{"op": "logits", "tokens": prompt, "name": "l"}],
                             compute_dtype="bf16")
     exact, narrow = reference.load_base(folder), reference.load_base(folder).to(torch.bfloat16)
@@ -38,8 +37,10 @@ def test_logits(folders, run_driver):
     assert mean_error(ours, wanted) < mean_error(theirs, wanted)
 
 
-def test_gradients(folders, run_driver, tmp_path):
-    folder, loss, rank = folders("sharded_bf16"), Loss("cross_entropy"), 8
+@needs_bf16
+@each_folder
+def test_gradients(folders, run_driver, tmp_path, variant):
+    folder, loss, rank = folders(variant), Loss("cross_entropy"), 8
     model = reference.load_peft(folder, rank)
     weights = reference.random_lora(model, seed=1)
     reference.set_lora(model, weights)
@@ -72,9 +73,11 @@ def test_gradients(folders, run_driver, tmp_path):
     assert 0 < distance(ours) < distance(peft)
 
 
-@pytest.mark.parametrize("compute_dtype", ["fp32", "bf16"])
-def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_dtype):
-    folder, prompt = folders("sharded_bf16"), tokens_of(25, 2)
+@each_folder
+@pytest.mark.parametrize("compute_dtype", ["fp32", pytest.param("bf16", marks=needs_bf16)])
+def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_dtype, variant):
+    folder = folders(variant)
+    prompt = reference.text_tokens(folder, 25)
     request = {"id": "r", "prompt": prompt, "max_tokens": 60, "num_samples": 3,
                "ignore_eos": True, "seed": 5}
     output = sampling_driver.run(tmp_path, folder, requests=[request],

@@ -47,18 +47,20 @@ def adapted(folders, tmp_path):
     return folder, model, {"m": {"rank": 8, "file": str(tmp_path / "weights.safetensors")}}
 
 
-@pytest.mark.parametrize("variant", ["tiny", "sharded_bf16", "everything"])
+@pytest.mark.parametrize("variant", ["tiny", "sharded_bf16", "everything", "smollm2"])
 def test_greedy_equals_hf_generate(folders, tmp_path, variant):
-    folder = folders(variant)
-    prompts = {f"r{i}": prompt_of(n, i) for i, n in enumerate([1, 7, 16, 33, 200])}
+    folder, lengths = folders(variant), [1, 7, 16, 33, 200]
+    prompts = {f"r{i}": prompt_of(n, i) for i, n in enumerate(lengths)}
+    prompts |= {f"t{n}": reference.text_tokens(folder, n) for n in lengths}
     requests = [
-        {"id": key, "prompt": prompt, "max_tokens": 40, "temperature": 0}
+        {"id": key, "prompt": prompt, "max_tokens": 64, "temperature": 0}
         for key, prompt in prompts.items()
     ]
     outputs = sampling_driver.run(tmp_path, folder, requests=requests)["outputs"]
     model = reference.load_base(folder)
     for key, prompt in prompts.items():
-        assert outputs[key]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 40)
+        assert outputs[key]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 64)
+    assert max(len(output["sequences"][0]["tokens"]) for output in outputs.values()) == 64
 
 
 def test_greedy_with_an_adapter_equals_peft(adapted, tmp_path):
