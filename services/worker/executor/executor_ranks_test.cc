@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -249,6 +250,29 @@ TEST_CASE("a rank that cannot load ends the load of all, by its name", "[executo
     REQUIRE(group.AwaitEnd(rank));
     CHECK(absl::IsNotFound(group.load_failure(rank)));
     CHECK_THAT(std::string(group.load_failure(rank).message()), Contains("rank 1 of tp: "));
+  }
+}
+
+TEST_CASE("a tokenizer with tokens beyond the vocabulary ends the load, by name",
+          "[executor][ranks]") {
+  const bool is_special = GENERATE(false, true);
+  const TempDir model;
+  WriteModelFolder(model.path(), SmallTensors(), SmallConfig());
+  const nlohmann::json token = {{"id", 8}, {"content", "<image>"}, {"special", is_special}};
+  std::ofstream(model / "tokenizer.json") << nlohmann::json{
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", nlohmann::json::array()}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"added_tokens", {token}}};
+  Group group(model.path(), {.mesh = {.dp = 2}});
+  if (is_special) {
+    group.Send(CreateAdapter{"1", "a", {.rank = 2, .seed = 7}});
+    group.AwaitAs<OpDone>("1");
+    return;
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE(group.AwaitEnd(rank));
+    CHECK_THAT(std::string(group.load_failure(rank).message()),
+               Contains("tokenizer.json has token 8 (\"<image>\"), config.json: vocab_size is 8"));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "services/worker/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "absl/status/status.h"
@@ -98,6 +99,14 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 const std::string& Tokenizer::TokenBytes(int64_t token_id) const {
   static const std::string kNone;
   return token_id >= 0 && token_id < num_ids() ? bytes_[token_id] : kNone;
+}
+
+int64_t Tokenizer::num_text_ids() const {
+  int64_t num_ids = 0;
+  for (const int32_t id : ids_) {
+    if (!special_ids_.contains(id)) num_ids = std::max<int64_t>(num_ids, id + 1);
+  }
+  return num_ids;
 }
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> token_ids, bool skip_special_tokens) const {

@@ -47,6 +47,8 @@ class Tokenizer {
 
   // Largest id that has a token, plus one.
   int64_t num_ids() const { return static_cast<int64_t>(bytes_.size()); }
+  // The same for tokens that are not special.
+  int64_t num_text_ids() const;
 
  private:
   Tokenizer(TokenDecoder decoder, absl::StatusOr<TextEncoder> encoder)

@@ -115,6 +115,16 @@ std::optional<Tokenizer> LoadTokenizer(const std::filesystem::path& folder) {
   return std::nullopt;
 }
 
+// Special tokens may lie beyond the vocabulary: Gemma's tokenizer has one for images, which models
+// without vision lack.
+absl::Status CheckVocabulary(const std::optional<Tokenizer>& tokenizer, int64_t vocab_size) {
+  if (!tokenizer.has_value() || tokenizer->num_text_ids() <= vocab_size) return absl::OkStatus();
+  const int64_t last = tokenizer->num_text_ids() - 1;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("tokenizer.json has token %d (\"%s\"), config.json: vocab_size is %d", last,
+                      tokenizer->TokenBytes(last), vocab_size));
+}
+
 }  // namespace
 
 absl::StatusOr<at::Device> ChooseDevice(const std::string& name) {
@@ -201,6 +211,9 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);
+  RETURN_IF_ERROR(OnAllRanks(control, "tokenizer", [&] {
+    return CheckVocabulary(base.tokenizer, loaded.model->spec().vocab_size);
+  }));
   if (AgreeOnLeast(control, "tokenizer", base.tokenizer.has_value() ? 1 : 0) == 0) {
     base.tokenizer.reset();
   }
