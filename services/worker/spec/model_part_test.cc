@@ -140,6 +140,17 @@ TEST_CASE("ShardModel: the vocabulary is padded to whole blocks of random bits",
   CHECK(last.padding == 11);
 }
 
+TEST_CASE("ShardModel: nine heads over three KV heads are served by three ranks", "[spec]") {
+  DenseShape smollm2 = Shape();
+  smollm2.num_heads = 9;
+  smollm2.num_kv_heads = 3;
+  for (const ModelPart& part : AllParts(smollm2, 3)) {
+    CHECK(LocalLayer(part).attention.num_heads == 3);
+    CHECK(LocalLayer(part).attention.num_kv_heads == 1);
+  }
+  CheckRefused(smollm2, 2, "num_attention_heads is 9, not a multiple of tp 2");
+}
+
 TEST_CASE("ShardModel: a dimension that cannot be split is refused by name", "[spec]") {
   DenseShape shape = Shape();
   SECTION("heads") { CheckRefused(shape, 3, "num_attention_heads is 8, not a multiple of tp 3"); }
