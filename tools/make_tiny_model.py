@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a random-weight Qwen3 model folder in the Hugging Face layout.
+"""Writes a random-weight model folder of any served family in the Hugging Face layout.
 
 The folder is what the tests and the demo serve, because no real weights are needed to show that
 the service computes the right numbers. It holds safetensors (one file, or shards with an index),
 config.json, generation_config.json, a byte-level BPE tokenizer trained on tiny_model_text.txt,
-and a chat template. Where readers of the format disagree on a spelling, both are written.
+and a chat template. Where readers of the format disagree on a spelling of Qwen3's config, both are
+written. Configs and tensor names of the other families are those that transformers gives them.
 
 The weights are drawn so that rounding decides nothing: a wide initializer keeps the greatest logit
 clear of the second, and norm weights away from 1 make a forgotten norm visible.
@@ -14,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 import torch
@@ -26,6 +28,7 @@ TOKENIZER_SIZE = 768
 
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL_TOKENS = [END_OF_TEXT, IM_START, IM_END]
+END_OF_TEXT_ID, IM_END_ID = 0, 2
 # Added tokens that decode as ordinary text, even with skip_special_tokens.
 TEXT_TOKENS = ["<think>", "</think>"]
 
@@ -98,15 +101,22 @@ def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
+def make_tensors(
+    shapes: dict[str, tuple[int, ...]], shape: Shape, seed: int, norm_offset: float
+) -> dict[str, torch.Tensor]:
+    """`norm_offset`: what the family adds to the weight of a norm."""
     generator = torch.Generator().manual_seed(seed)
     dtype = DTYPES[shape.dtype]
+    has_qk_norm = any("q_norm" in name for name in shapes)
     tensors = {}
-    for name, size in tensor_shapes(shape).items():
+    for name, size in shapes.items():
+        # Without norms of q and k, large scores would magnify rounding.
+        is_query_or_key = not has_qk_norm and re.search(r"[qk]_proj\.weight$", name)
+        deviation = shape.initializer_range / (2 if is_query_or_key else 1)
         if "norm" in name:
-            values = torch.empty(size).uniform_(0.6, 1.6, generator=generator)
+            values = torch.empty(size).uniform_(0.6, 1.6, generator=generator) - norm_offset
         else:
-            values = torch.empty(size).normal_(0, shape.initializer_range, generator=generator)
+            values = torch.empty(size).normal_(0, deviation, generator=generator)
         tensors[name] = values.to(dtype)
     return tensors
 
@@ -149,47 +159,81 @@ def write_json(path: pathlib.Path, value: dict) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_config(out: pathlib.Path, shape: Shape) -> None:
+def qwen3_config(shape: Shape) -> dict:
     rope_theta = 1000000.0
-    eos, end_of_text = SPECIAL_TOKENS.index(IM_END), SPECIAL_TOKENS.index(END_OF_TEXT)
-    write_json(
-        out / "config.json",
-        {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": "qwen3",
-            "attention_bias": shape.attention_bias,
-            "attention_dropout": 0.0,
-            "bos_token_id": end_of_text,
-            "eos_token_id": eos,
-            "head_dim": shape.head_dim,
-            "hidden_act": "silu",
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "attention_bias": shape.attention_bias,
+        "attention_dropout": 0.0,
+        "bos_token_id": END_OF_TEXT_ID,
+        "eos_token_id": IM_END_ID,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": shape.hidden_size,
+        "initializer_range": shape.initializer_range,
+        "intermediate_size": shape.mlp_size,
+        "max_position_embeddings": shape.max_positions,
+        "max_window_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_hidden_layers": shape.num_layers,
+        "num_key_value_heads": shape.num_kv_heads,
+        "rms_norm_eps": 1e-6,
+        "rope_scaling": None,
+        "rope_theta": rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
+        "sliding_window": None,
+        "tie_word_embeddings": shape.tied,
+        "dtype": shape.dtype,
+        "torch_dtype": shape.dtype,
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": shape.vocab_size,
+    }
+
+
+def describe_family(
+    family: str, shape: Shape, fields: dict
+) -> tuple[dict, dict[str, tuple[int, ...]]]:
+    """config.json with these `fields`, and the shapes of all tensors, both as transformers has them.
+    """
+    import transformers  # takes seconds, so Qwen3 goes without
+
+    config = transformers.AutoConfig.for_model(
+        family,
+        **{
+            "bos_token_id": END_OF_TEXT_ID,
+            "eos_token_id": IM_END_ID,
+            "pad_token_id": END_OF_TEXT_ID,
             "hidden_size": shape.hidden_size,
-            "initializer_range": shape.initializer_range,
             "intermediate_size": shape.mlp_size,
             "max_position_embeddings": shape.max_positions,
-            "max_window_layers": shape.num_layers,
             "num_attention_heads": shape.num_heads,
             "num_hidden_layers": shape.num_layers,
             "num_key_value_heads": shape.num_kv_heads,
-            "rms_norm_eps": 1e-6,
-            "rope_scaling": None,
-            "rope_theta": rope_theta,
-            "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
-            "sliding_window": None,
+            "head_dim": shape.head_dim,
             "tie_word_embeddings": shape.tied,
-            "dtype": shape.dtype,
-            "torch_dtype": shape.dtype,
-            "use_cache": True,
-            "use_sliding_window": False,
             "vocab_size": shape.vocab_size,
+            "dtype": shape.dtype,
+            **fields,
         },
     )
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if shape.tied:
+        del shapes["lm_head.weight"]
+    written = json.loads(config.to_json_string())
+    return {**written, "architectures": [type(model).__name__]}, shapes
+
+
+def write_generation_config(out: pathlib.Path) -> None:
     write_json(
         out / "generation_config.json",
         {
-            "bos_token_id": end_of_text,
-            "pad_token_id": end_of_text,
-            "eos_token_id": [eos, end_of_text],
+            "bos_token_id": END_OF_TEXT_ID,
+            "pad_token_id": END_OF_TEXT_ID,
+            "eos_token_id": [IM_END_ID, END_OF_TEXT_ID],
             "do_sample": True,
             "temperature": 1.0,
         },
@@ -246,9 +290,15 @@ def write_tokenizer(out: pathlib.Path, max_positions: int) -> None:
     )
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_field(text: str) -> tuple[str, object]:
+    key, _, value = text.partition("=")
+    return key, json.loads(value)
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=pathlib.Path, help="folder to write")
+    parser.add_argument("--family", default="qwen3", metavar="MODEL_TYPE")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 for tiny, else bfloat16")
@@ -256,12 +306,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--shards", type=int, default=1, help="number of safetensors files")
     parser.add_argument("--layers", type=int, help="default: as the size has")
     parser.add_argument("--head-dim", type=int, help="heads x head_dim need not be hidden_size")
-    parser.add_argument("--attention-bias", action="store_true", help="biases on q, k, v and o")
-    return parser.parse_args()
+    parser.add_argument("--attention-bias", action="store_true", help="Qwen3: biases on q, k, v, o")
+    parser.add_argument("--set", type=parse_field, action="append", default=[], metavar="KEY=JSON",
+                        help="a field of config.json; not of Qwen3")
+    return parser.parse_args(arguments)
 
 
-def main() -> int:
-    args = parse_arguments()
+def main(arguments: list[str] | None = None) -> int:
+    args = parse_arguments(arguments)
     shape = dataclasses.replace(SIZES[args.size], tied=SIZES[args.size].tied and not args.untied)
     shape.num_layers = args.layers or shape.num_layers
     shape.attention_bias = args.attention_bias
@@ -269,15 +321,22 @@ def main() -> int:
     shape.head_dim = args.head_dim or shape.head_dim
     if shape.head_dim <= 0 or shape.head_dim % 2:
         raise SystemExit(f"head_dim is {shape.head_dim}, rotary embedding needs an even number")
-    num_tensors = len(tensor_shapes(shape))
-    if not 1 <= args.shards <= num_tensors:
-        raise SystemExit(f"shards is {args.shards}, the range is 1 to {num_tensors}")
+    if args.family == "qwen3":
+        if args.set:
+            raise SystemExit("--set is not for qwen3")
+        config, shapes = qwen3_config(shape), tensor_shapes(shape)
+    else:
+        config, shapes = describe_family(args.family, shape, dict(args.set))
+    if not 1 <= args.shards <= len(shapes):
+        raise SystemExit(f"shards is {args.shards}, the range is 1 to {len(shapes)}")
 
     args.out.mkdir(parents=True, exist_ok=True)
     write_tokenizer(args.out, shape.max_positions)
-    write_config(args.out, shape)
-    write_weights(args.out, make_tensors(shape, args.seed), args.shards)
-    print(f"{args.out}: Qwen3 {args.size}, {shape.dtype}, seed {args.seed}")
+    write_json(args.out / "config.json", config)
+    write_generation_config(args.out)
+    norm_offset = 1.0 if args.family.startswith("gemma") else 0.0
+    write_weights(args.out, make_tensors(shapes, shape, args.seed, norm_offset), args.shards)
+    print(f"{args.out}: {args.family} {args.size}, {shape.dtype}, seed {args.seed}")
     return 0
 
 

@@ -10,7 +10,9 @@ import torch
 from parity_setup import BIN, DEVICE, ROOT, VARIANTS
 from safetensors.torch import load_file
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tools"))
+import make_tiny_model  # noqa: E402
 from support.smollm2 import smollm2  # noqa: E402, F401
 
 torch.set_num_threads(1)
@@ -26,10 +28,8 @@ def folders(tmp_path_factory, request):
         if variant == "smollm2":
             return request.getfixturevalue("smollm2")
         if variant not in made:
-            out = tmp_path_factory.mktemp("models") / variant
-            command = [sys.executable, str(ROOT / "tools/make_tiny_model.py"), "--out", str(out)]
-            subprocess.run(command + VARIANTS[variant], check=True, stdout=subprocess.DEVNULL)
-            made[variant] = out
+            made[variant] = tmp_path_factory.mktemp("models") / variant
+            make_tiny_model.main(["--out", str(made[variant]), *VARIANTS[variant]])
         return made[variant]
 
     return folder

@@ -3,6 +3,8 @@
 import os
 import pathlib
 
+from families import BF16, FAMILIES, SPECIAL
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build/release/bin"))
 
@@ -18,4 +20,7 @@ VARIANTS = {
     "attention_bias": ["--attention-bias"],
     "wide_heads": ["--head-dim", "24"],  # 4 heads x 24 = 96, hidden is 64
     "everything": ["--untied", "--shards", "4", "--attention-bias", "--head-dim", "8"],
+    **FAMILIES,
+    **BF16,
+    **SPECIAL,
 }
