@@ -2,9 +2,14 @@
 // file, for tests that compare them with HF Transformers and PEFT.
 //   lathe_parity_driver SCRIPT.json OUT.safetensors
 // Prints one JSON object: {"errors": {request: message}, "metrics": {request: {name: value}},
-// "steps": [{name: value}], "counters": {...}, "seconds": [per op], "content_hash": …}.
+// "steps": [{name: value}], "counters": {...}, "seconds": [per op], "content_hash": …}. Among the
+// counters, reserved_bytes is the most that a pass reserved, and peak_bytes the most that a train
+// operation had in tensors beside those before it.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -12,6 +17,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <nlohmann/json.hpp>
 
 #include "libs/common/status_macros.h"
@@ -30,6 +37,49 @@
 namespace lathe::worker {
 namespace {
 
+// Counts the bytes of torch's CPU tensors.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    auto owned = std::make_unique<Block>(Block{this, other_.allocate(bytes), bytes});
+    in_use_ += bytes;
+    most_ = std::max(most_.load(), in_use_.load());
+    void* const data = owned->data.get();
+    return {data, owned.release(), &Free, at::Device(at::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  // Starts to measure. Returns the bytes that are in use.
+  size_t Begin() {
+    most_ = in_use_.load();
+    return most_;
+  }
+  size_t most() const { return most_; }
+
+ private:
+  struct Block {
+    CountingAllocator* allocator;
+    c10::DataPtr data;
+    size_t bytes;
+  };
+  static void Free(void* context) {
+    const std::unique_ptr<Block> owned(static_cast<Block*>(context));
+    owned->allocator->in_use_ -= owned->bytes;
+  }
+
+  c10::Allocator& other_ = *c10::GetDefaultCPUAllocator();
+  std::atomic<size_t> in_use_ = 0;
+  std::atomic<size_t> most_ = 0;
+};
+
+// Lives as long as the process, like all allocators of c10.
+CountingAllocator& TensorBytes() {
+  static auto* const allocator = new CountingAllocator;
+  return *allocator;
+}
+
 class ParityDriver {
  public:
   ParityDriver(const Model& model, const ParityScript& script)
@@ -39,14 +89,9 @@ class ParityDriver {
                   .head_chunk_elements = script.head_chunk_elements}) {}
 
   absl::Status Run(const LogitsOp& op) {
-    const int64_t size = static_cast<int64_t>(op.tokens.size());
-    PackedRows rows;
-    rows.tokens = at::tensor(at::ArrayRef<int64_t>(op.tokens)).to(model_.device());
-    rows.positions = at::arange(size, at::TensorOptions(at::kLong).device(model_.device()));
-    rows.cu_seqlens = {0, size};
     const auto adapter = adapters_.Find(op.model_id);
     const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
-    rows.segments = {{0, size, weights.get()}};
+    const PackedRows rows = RowsOf(op.tokens, weights.get(), /*gradient_index=*/-1);
     PackedAttention attention(rows.cu_seqlens, model_.attention_arithmetic());
     const at::Tensor x = RunLayers(model_, rows, attention);
     results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments).to(at::kCPU)});
@@ -68,10 +113,35 @@ class ParityDriver {
     return absl::OkStatus();
   }
 
+  absl::Status Run(const InputGradientsOp& op) {
+    const auto adapter = adapters_.Find(op.model_id);
+    const auto weights = adapter->Publish();
+    const PackedRows rows = RowsOf(op.tokens, weights.get(), /*gradient_index=*/0);
+    std::vector<std::unique_ptr<LayerSaved>> saved(model_.spec().num_layers());
+    at::Tensor x = model_.Embed(rows);
+    for (size_t layer = 0; layer < saved.size(); ++layer) {
+      x = model_.LayerForwardSaving(static_cast<int64_t>(layer), x, rows, &saved[layer]);
+    }
+    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(op.file));
+    ASSIGN_OR_RETURN(const at::Tensor dlogits, file.Read("dlogits"));
+    AdapterGradients unused = adapter->MakeGradients();
+    std::vector<AdapterGradients*> gradients = {&unused};
+    const at::Tensor dh = model_.LogitsBackward(model_.FinalNorm(x), dlogits.to(model_.device()),
+                                                rows.segments, gradients);
+    at::Tensor dx = model_.FinalNormBackward(x, dh);
+    for (int64_t layer = model_.spec().num_layers() - 1; layer >= 0; --layer) {
+      dx = model_.LayerBackward(layer, dx, rows, std::move(saved[layer]), gradients);
+      results_.push_back({absl::StrCat(op.name, ".", layer), dx.clone().to(at::kCPU)});
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Run(const TrainOp& op) {
+    const size_t bytes_before = TensorBytes().Begin();
     trainer_.Begin(op.batch);
     while (trainer_.RunUnit()) {
     }
+    peak_bytes_ = std::max(peak_bytes_, TensorBytes().most() - bytes_before);
     for (FinishedRequest& request : trainer_.TakeFinished()) {
       const std::string key = absl::StrCat(op.name, ".", request.request_id);
       if (!request.output.ok()) {
@@ -118,7 +188,9 @@ class ParityDriver {
       summary_["seconds"].push_back(took.count());
     }
     summary_["counters"] = {{"passes", trainer_.counters().train_passes},
-                            {"tokens", trainer_.counters().train_tokens}};
+                            {"tokens", trainer_.counters().train_tokens},
+                            {"reserved_bytes", trainer_.counters().arena_peak_bytes},
+                            {"peak_bytes", peak_bytes_}};
     return absl::OkStatus();
   }
 
@@ -126,9 +198,21 @@ class ParityDriver {
   const nlohmann::json& summary() const { return summary_; }
 
  private:
+  PackedRows RowsOf(const std::vector<int64_t>& tokens, const AdapterWeights* adapter,
+                    int64_t gradient_index) const {
+    const auto size = static_cast<int64_t>(tokens.size());
+    PackedRows rows;
+    rows.tokens = at::tensor(at::ArrayRef<int64_t>(tokens)).to(model_.device());
+    rows.positions = at::arange(size, at::TensorOptions(at::kLong).device(model_.device()));
+    rows.cu_seqlens = {0, size};
+    rows.segments = {{.end = size, .adapter = adapter, .gradient_index = gradient_index}};
+    return rows;
+  }
+
   const Model& model_;
   AdapterPool adapters_;
   Trainer trainer_;
+  size_t peak_bytes_ = 0;
   std::vector<NamedTensor> results_;
   nlohmann::json summary_ = {{"errors", nlohmann::json::object()},
                              {"metrics", nlohmann::json::object()},
@@ -159,6 +243,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: lathe_parity_driver SCRIPT.json OUT.safetensors\n", stderr);
     return 2;
   }
+  c10::SetCPUAllocator(&lathe::worker::TensorBytes(), /*priority=*/1);
   const absl::Status status = lathe::worker::RunScript(argv[1], argv[2]);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

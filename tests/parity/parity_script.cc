@@ -94,6 +94,10 @@ ParityOp ParseOp(const json& value) {
   if (op == "dump") {
     return DumpOp{value.at("model"), value.at("what") == "gradient", value.at("name")};
   }
+  if (op == "input_gradients") {
+    return InputGradientsOp{value.at("model"), value.at("tokens"), value.at("file"),
+                            value.at("name")};
+  }
   if (op == "step") return ParseStep(value);
   throw json::other_error::create(501, absl::StrCat("unknown op ", op), nullptr);
 }

@@ -48,13 +48,23 @@ struct DumpOp {
   std::string name;
 };
 
+// {"op": "input_gradients", "model": "m1", "tokens": [...], "file": "d.safetensors", "name": "dx"}:
+// writes dL/d(input) of each layer, from dL/d(logits) under the name "dlogits" in the file
+struct InputGradientsOp {
+  std::string model_id;
+  std::vector<int64_t> tokens;
+  std::string file;
+  std::string name;
+};
+
 // {"op": "step", "model": "m1", "learning_rate": ..., ...}
 struct StepOp {
   std::string model_id;
   AdamParams adam;
 };
 
-using ParityOp = std::variant<LogitsOp, CreateOp, SetWeightsOp, TrainOp, DumpOp, StepOp>;
+using ParityOp =
+    std::variant<LogitsOp, CreateOp, SetWeightsOp, TrainOp, DumpOp, InputGradientsOp, StepOp>;
 
 struct ParityScript {
   std::string folder;          // folder of the model

@@ -31,7 +31,9 @@ def text_tokens(folder, length, begin=0):
 
 def load_base(folder):
     """The folder's weights, widened to fp32 if they are narrower."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
     return model.eval()
 
 

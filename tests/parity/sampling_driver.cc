@@ -2,13 +2,14 @@
 // and PEFT.
 //   lathe_sampling_driver SCRIPT.json
 // SCRIPT: {"folder": …, "store": …, "max_prefill_tokens": …, "kv_cache_tokens": …,
+//   "one_by_one": true if a request begins when the one before has ended,
 //   "adapters": {"m": {"rank": 8, "alpha": 32, "file": WEIGHTS, "target_modules": […],
 //                      "save_training": DIR, "save_sampler": DIR} | {"load": DIR}},
 //   "requests": [{"id", "model", "prompt", "num_samples", "max_tokens", "temperature", "top_k",
 //                 "top_p", "seed", "ignore_eos", "stop_tokens", "stop_strings",
 //                 "min_p", "prompt_logprobs", "topk_prompt_logprobs", "prompt_logprobs_last_n",
 //                 "target_prompt_logprobs": rows of ids, "prompt_alt_tokens_k",
-//                 "topk_sample_logprobs"}],
+//                 "topk_sample_logprobs", "tenant": without one nothing is cached}],
 //   "decode": [[token ids], …]}
 // Prints {"outputs": {id: …}, "counters": {…}, "decoded": [hex, …]}.
 #include <cstdio>
@@ -51,6 +52,8 @@ std::shared_ptr<const PromptTargets> ParseTargets(const json& rows) {
 SampleRequest ParseRequest(const json& value) {
   SampleRequest request;
   request.request_id = value.at("id");
+  request.tenant_id = value.value("tenant", "");
+  request.version_id = value.value("model", "");
   request.prompt = value.at("prompt").get<std::vector<int32_t>>();
   request.num_samples = value.value("num_samples", int64_t{1});
   request.prompt_logprobs = value.value("prompt_logprobs", false);
@@ -86,7 +89,9 @@ json ToJson(const SampleOutput& output) {
                          {"logprobs", sequence.logprobs}});
     if (sequence.topk_logprobs) sequences.back()["topk"] = ToJson(*sequence.topk_logprobs);
   }
-  json value = {{"sequences", sequences}, {"prompt_logprobs", output.prompt_logprobs}};
+  json value = {{"sequences", sequences},
+                {"prompt_logprobs", output.prompt_logprobs},
+                {"hit_tokens", output.prompt_cache_hit_tokens}};
   if (output.topk_prompt_logprobs) value["topk"] = ToJson(*output.topk_prompt_logprobs);
   if (output.target_prompt_logprobs) value["targets"] = output.target_prompt_logprobs->logprobs;
   if (output.prompt_alt_tokens) {
@@ -132,14 +137,7 @@ absl::StatusOr<std::shared_ptr<const AdapterWeights>> PrepareAdapter(const std::
   return adapter->Publish();
 }
 
-absl::StatusOr<json> RunRequests(const json& script, SamplingEngine& engine,
-                                 const Adapters& adapters) {
-  for (const json& value : script.value("requests", json::array())) {
-    const std::string model_id = value.value("model", "");
-    RETURN_IF_ERROR(
-        engine.Add(ParseRequest(value), model_id.empty() ? nullptr : adapters.at(model_id)));
-  }
-  json outputs = json::object();
+absl::Status RunToEnd(SamplingEngine& engine, json& outputs) {
   while (engine.HasWork()) {
     engine.RunPass();
     for (const FinishedSample& finished : engine.TakeFinished()) {
@@ -147,6 +145,20 @@ absl::StatusOr<json> RunRequests(const json& script, SamplingEngine& engine,
       outputs[finished.request_id] = ToJson(*finished.output);
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<json> RunRequests(const json& script, SamplingEngine& engine,
+                                 const Adapters& adapters) {
+  const bool one_by_one = script.value("one_by_one", false);
+  json outputs = json::object();
+  for (const json& value : script.value("requests", json::array())) {
+    const std::string model_id = value.value("model", "");
+    RETURN_IF_ERROR(
+        engine.Add(ParseRequest(value), model_id.empty() ? nullptr : adapters.at(model_id)));
+    if (one_by_one) RETURN_IF_ERROR(RunToEnd(engine, outputs));
+  }
+  RETURN_IF_ERROR(RunToEnd(engine, outputs));
   return outputs;
 }
 

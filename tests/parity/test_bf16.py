@@ -8,12 +8,13 @@ from safetensors.torch import save_file
 
 import reference
 import sampling_driver
+from families import BF16
 from reference import Loss
 
 needs_bf16 = pytest.mark.skipif(
     "avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(),
     reason="this CPU does not multiply bf16 (AVX512-BF16)")
-each_folder = pytest.mark.parametrize("variant", ["sharded_bf16", "smollm2"])
+each_folder = pytest.mark.parametrize("variant", ["sharded_bf16", *BF16, "smollm2"])
 
 
 def mean_error(a, b):
@@ -76,19 +77,37 @@ def test_gradients(folders, run_driver, tmp_path, variant):
 @each_folder
 @pytest.mark.parametrize("compute_dtype", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_dtype, variant):
-    folder = folders(variant)
+    """After three steps of training, at each temperature."""
+    folder, loss = folders(variant), Loss("cross_entropy")
     prompt = reference.text_tokens(folder, 25)
-    request = {"id": "r", "prompt": prompt, "max_tokens": 60, "num_samples": 3,
-               "ignore_eos": True, "seed": 5}
-    output = sampling_driver.run(tmp_path, folder, requests=[request],
-                                 compute_dtype=compute_dtype)["outputs"]["r"]
-    for sequence in output["sequences"]:
-        tokens = prompt + sequence["tokens"]
-        results, _ = run_driver(folder, [{"op": "logits", "tokens": tokens, "name": "l"}],
-                                compute_dtype=compute_dtype)
-        logprobs = results["l"].log_softmax(-1)[range(24, len(tokens) - 1), tokens[25:]]
-        sampled = torch.tensor(sequence["logprobs"])
+    trained = tmp_path / "trained.safetensors"
+    data = [loss.datum(seed, 40, 768) for seed in range(3)]
+    request = {"id": "r", "model": "m", "loss": loss.spec, "data": data}
+    ops = [{"op": "create", "model": "m", "rank": 8}]
+    for step in range(3):
+        ops.append({"op": "train", "name": f"t{step}", "requests": [{**request, "seq_id": step}]})
+        ops.append({"op": "step", "model": "m", "learning_rate": 1e-2})
+    ops.append({"op": "dump", "model": "m", "what": "weights", "name": "w"})
+    results, _ = run_driver(folder, ops, compute_dtype=compute_dtype)
+    save_file({name.removeprefix("w."): value for name, value in results.items()
+               if name.startswith("w.")}, trained)
+
+    requests = [{"id": str(temperature), "model": "m", "prompt": prompt, "max_tokens": 60,
+                 "num_samples": 2, "temperature": temperature, "ignore_eos": True, "seed": 5}
+                for temperature in (0, 0.7, 1)]
+    outputs = sampling_driver.run(tmp_path, folder, requests=requests, compute_dtype=compute_dtype,
+                                  adapters={"m": {"rank": 8, "file": str(trained)}})["outputs"]
+    sampled = [(float(temperature) or 1, sequence) for temperature, output in outputs.items()
+               for sequence in output["sequences"]]
+    ops = [{"op": "create", "model": "m", "rank": 8},
+           {"op": "set_weights", "model": "m", "file": str(trained)}]
+    ops += [{"op": "logits", "model": "m", "tokens": prompt + sequence["tokens"], "name": f"l{i}"}
+            for i, (_, sequence) in enumerate(sampled)]
+    results, _ = run_driver(folder, ops, compute_dtype=compute_dtype)
+    for i, (temperature, sequence) in enumerate(sampled):
+        rows = results[f"l{i}"][len(prompt) - 1 : -1] / temperature
+        logprobs = rows.log_softmax(-1)[range(60), sequence["tokens"]]
         if compute_dtype == "fp32":
-            assert (sampled - logprobs).abs().max() <= 1e-5
+            assert (torch.tensor(sequence["logprobs"]) - logprobs).abs().max() <= 1e-5
         else:
-            assert mean_error(sampled, logprobs) <= 1e-3
+            assert mean_error(torch.tensor(sequence["logprobs"]), logprobs) <= 1e-3

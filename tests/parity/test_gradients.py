@@ -4,9 +4,11 @@ import pathlib
 import re
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 import reference
+from families import FAMILIES, SPECIAL
 from reference import Loss, clip, registered_losses
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,60 +46,112 @@ def test_every_loss_is_compared_and_documented():
     assert documented == registered_losses(), "the table of losses in docs/numerics.md differs"
 
 
-def driver_ops(rank, weights_file, loss, data, name="g"):
-    request = {"id": "r", "model": "m", "loss": loss.spec, "data": data}
-    return [
-        {"op": "create", "model": "m", "rank": rank},
-        {"op": "set_weights", "model": "m", "file": str(weights_file)},
-        {"op": "train", "name": "t", "requests": [request]},
-        {"op": "dump", "model": "m", "what": "gradient", "name": name},
-    ]
-
-
-def check_against_peft(folder, run_driver, tmp_path, loss, rank, **options):
+def model_with_weights(folder, rank, tmp_path):
+    """PEFT's model, with factors that lie in weights.safetensors too."""
     model = reference.load_peft(folder, rank)
     weights = reference.random_lora(model, seed=rank)
     reference.set_lora(model, weights)
     save_file(weights, tmp_path / "weights.safetensors")
-    data = reference.make_data(model, loss, LENGTHS, seed=1)
-    total = reference.backward(model, loss, data)
+    return model
 
-    ops = driver_ops(rank, tmp_path / "weights.safetensors", loss, data)
+
+def create(name, rank, tmp_path):
+    return [
+        {"op": "create", "model": name, "rank": rank},
+        {"op": "set_weights", "model": name, "file": str(tmp_path / "weights.safetensors")},
+    ]
+
+
+def check_against_peft(
+    folder, run_driver, tmp_path, losses, rank, lengths=LENGTHS, **options
+):
+    """An adapter for each loss, all with the same weights, each in a pass of its own."""
+    model = model_with_weights(folder, rank, tmp_path)
+    data = {name: reference.make_data(model, LOSSES[name], lengths, seed=1) for name in losses}
+    ops = []
+    for name in losses:
+        request = {"id": "r", "model": name, "loss": LOSSES[name].spec, "data": data[name]}
+        ops += create(name, rank, tmp_path)
+        ops.append({"op": "train", "name": name, "requests": [request]})
+        ops.append({"op": "dump", "model": name, "what": "gradient", "name": name})
     results, summary = run_driver(folder, ops, **options)
-    assert summary["metrics"]["t.r"]["loss:sum"] == pytest.approx(total, rel=1e-4)
-    for i, datum in enumerate(data):
-        expected = reference.target_logprobs(model, datum).detach().flatten()
-        assert (results[f"t.r.{i}"] - expected).abs().max() <= TOLERANCE
-    for name, parameter in reference.lora_parameters(model).items():
-        assert reference.relative(results[f"g.{name}"], parameter.grad) <= TOLERANCE, name
+    for name in losses:
+        model.zero_grad()
+        total = reference.backward(model, LOSSES[name], data[name])
+        assert summary["metrics"][f"{name}.r"]["loss:sum"] == pytest.approx(total, rel=1e-4), name
+        for i, datum in enumerate(data[name]):
+            with torch.no_grad():
+                expected = reference.target_logprobs(model, datum).flatten()
+            assert (results[f"{name}.r.{i}"] - expected).abs().max() <= TOLERANCE, name
+        for factor, parameter in reference.lora_parameters(model).items():
+            key = f"{name}.{factor}"
+            assert reference.relative(results[key], parameter.grad) <= TOLERANCE, key
     return summary
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_every_loss(folders, run_driver, tmp_path, name):
-    check_against_peft(folders("tiny"), run_driver, tmp_path, LOSSES[name], rank=4)
+def test_every_loss(folders, run_driver, tmp_path):
+    check_against_peft(folders("tiny"), run_driver, tmp_path, LOSSES, rank=4)
 
 
-@pytest.mark.parametrize("variant", ["untied", "sharded_bf16", "attention_bias", "wide_heads"])
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_every_loss_with_each_family(folders, run_driver, tmp_path, variant):
+    lengths = [12, 30, 1, 70]  # for the sake of the reference's time
+    check_against_peft(folders(variant), run_driver, tmp_path, LOSSES, 4, lengths)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["untied", "sharded_bf16", "attention_bias", "wide_heads", *SPECIAL],
+)
 def test_every_folder(folders, run_driver, tmp_path, variant):
-    check_against_peft(folders(variant), run_driver, tmp_path, LOSSES["cross_entropy"], rank=3)
+    check_against_peft(folders(variant), run_driver, tmp_path, ["cross_entropy"], rank=3)
 
 
 @pytest.mark.parametrize("rank", [1, 33])
 def test_any_rank(folders, run_driver, tmp_path, rank):
-    check_against_peft(folders("tiny"), run_driver, tmp_path, LOSSES["importance_sampling"], rank)
+    check_against_peft(folders("tiny"), run_driver, tmp_path, ["importance_sampling"], rank)
+
+
+@pytest.mark.parametrize("variant", ["tiny", *FAMILIES, *SPECIAL])
+def test_the_gradient_of_each_layers_input(folders, run_driver, tmp_path, variant):
+    folder, rank = folders(variant), 4
+    model = model_with_weights(folder, rank, tmp_path)
+    inputs = []
+
+    def keep(_, arguments):
+        x = arguments[0]
+        if not x.requires_grad:  # the embedding's
+            x.requires_grad_()
+        x.retain_grad()
+        inputs.append(x)
+
+    for layer in model.base_model.model.model.layers:
+        layer.register_forward_pre_hook(keep)
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(768, (150,), generator=generator)
+    logits = model(tokens[None]).logits[0]
+    dlogits = torch.randn(logits.shape, generator=generator)
+    logits.backward(dlogits)
+
+    save_file({"dlogits": dlogits}, tmp_path / "dlogits.safetensors")
+    operation = {"op": "input_gradients", "model": "m", "tokens": tokens.tolist(),
+                 "file": str(tmp_path / "dlogits.safetensors"), "name": "dx"}
+    results, _ = run_driver(folder, [*create("m", rank, tmp_path), operation])
+    assert len(results) == len(inputs)
+    for layer, x in enumerate(inputs):
+        assert reference.relative(results[f"dx.{layer}"], x.grad[0]) <= 1e-5, layer
 
 
 def test_gspo_over_micro_batches_and_head_chunks(folders, run_driver, tmp_path):
     check_against_peft(
-        folders("tiny"), run_driver, tmp_path, LOSSES["gspo"], rank=4,
+        folders("tiny"), run_driver, tmp_path, ["gspo"], rank=4,
         token_budget=40, head_chunk_elements=16 * 768,
     )
 
 
 def test_micro_batches_and_head_chunks(folders, run_driver, tmp_path):
     summary = check_against_peft(
-        folders("tiny"), run_driver, tmp_path, LOSSES["ppo"], rank=4,
+        folders("tiny"), run_driver, tmp_path, ["ppo"], rank=4,
         token_budget=40, head_chunk_elements=16 * 768,
     )
     assert summary["counters"]["passes"] == 3

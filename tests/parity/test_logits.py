@@ -1,10 +1,14 @@
-"""Logits equal HF Transformers' on every kind of Qwen3 folder, with and without an adapter."""
+"""Logits equal HF Transformers' on every kind of folder, with and without an adapter."""
+
+import json
+import shutil
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import reference
+from families import FAMILIES
 from parity_setup import VARIANTS
 
 # fp32 on both sides; the two sum in different orders.
@@ -24,7 +28,7 @@ def hf_logits(model, tokens):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_base_logits_equal_hf(folders, run_driver, variant):
     folder = folders(variant)
-    prompts = [tokens_of(1), tokens_of(40, 1), tokens_of(700, 2)]
+    prompts = [tokens_of(1), tokens_of(12, 1), tokens_of(700, 2)]
     ops = [{"op": "logits", "tokens": p, "name": f"l{i}"} for i, p in enumerate(prompts)]
     results, _ = run_driver(folder, ops)
     model = reference.load_base(folder)
@@ -46,8 +50,10 @@ def test_logprobs_of_a_text_equal_hf(folders, run_driver, variant):
     assert (results["t.r.0"] - expected[range(1000), tokens[1:]]).abs().max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("variant", ["tiny", "everything"])
-@pytest.mark.parametrize("rank", [1, 8, 100])
+@pytest.mark.parametrize(
+    "variant,rank",
+    [("tiny", 1), ("tiny", 8), ("tiny", 100), ("everything", 8), *((f, 8) for f in FAMILIES)],
+)
 def test_adapter_logits_equal_peft(folders, run_driver, tmp_path, variant, rank):
     folder, prompt = folders(variant), tokens_of(50)
     model = reference.load_peft(folder, rank)
@@ -65,6 +71,38 @@ def test_adapter_logits_equal_peft(folders, run_driver, tmp_path, variant, rank)
     )
     assert (results["adapted"] - hf_logits(model, prompt)).abs().max() <= TOLERANCE
     assert (results["adapted"] - results["base"]).abs().max() > 1e-2
+
+
+OLDER_ROPE = {
+    "llama": lambda rope: {
+        "rope_theta": rope["rope_theta"],
+        "rope_scaling": {key: value for key, value in rope.items() if key != "rope_theta"},
+    },
+    "mistral": lambda rope: {"rope_theta": rope["rope_theta"]},
+    "gemma3_scaled": lambda rope: {
+        "rope_theta": rope["full_attention"]["rope_theta"],
+        "rope_local_base_freq": rope["sliding_attention"]["rope_theta"],
+        "rope_scaling": {"rope_type": "linear", "factor": rope["full_attention"]["factor"]},
+    },
+}
+
+
+@pytest.mark.parametrize("variant", OLDER_ROPE)
+def test_the_older_spelling_of_rope_is_the_same_model(folders, run_driver, tmp_path, variant):
+    """Published folders have it; transformers writes the newer one."""
+    older = tmp_path / "older"
+    shutil.copytree(folders(variant), older)
+    config = json.loads((older / "config.json").read_text())
+    config |= OLDER_ROPE[variant](config.pop("rope_parameters"))
+    (older / "config.json").write_text(json.dumps(config))
+    prompt = tokens_of(200)
+    logits, hashes = [], []
+    for folder in (folders(variant), older):
+        results, summary = run_driver(folder, [{"op": "logits", "tokens": prompt, "name": "l"}])
+        logits.append(results["l"])
+        hashes.append(summary["content_hash"])
+    assert torch.equal(*logits) and hashes[0] == hashes[1]
+    assert (logits[0] - hf_logits(reference.load_base(older), prompt)).abs().max() <= TOLERANCE
 
 
 def test_a_fresh_adapter_gives_the_base_bit_for_bit(folders, run_driver):

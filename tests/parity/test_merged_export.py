@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import parity_setup
 import reference
 import sampling_driver
+from families import BF16, FAMILIES
 
 TOKENS = list(range(5, 60))
 ALL = reference.ATTN + reference.MLP + reference.UNEMBED
@@ -59,6 +60,7 @@ def tensors_of(folder):
         ("sharded_bf16", ALL),
         ("fp16", ALL),
         ("everything", ALL),
+        *((variant, ALL) for variant in [*FAMILIES, *BF16, "llama_biases"]),
     ],
 )
 def test_logits_are_those_of_base_and_adapter(folders, tmp_path, variant, targets):

@@ -1,9 +1,11 @@
 """Adapters of different rank and loss in one packed pass get what each gets alone."""
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 import reference
+from families import FAMILIES
 from reference import Loss, clip
 
 # Relative to a matrix's largest gradient; packing changes the order of sums only.
@@ -57,3 +59,26 @@ def test_packed_equals_alone_and_peft(folders, run_driver, tenants):
         for i in range(len(data)):
             key = f"t.{tenant}.{i}"
             assert (packed[key] - alone[key]).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("variant", ["tiny", "llama_9_heads", *FAMILIES])
+def test_a_packed_forward_pass_gives_the_bits_of_each_sequence_alone(folders, run_driver, variant):
+    folder, lengths = folders(variant), [1, 12, 64, 65, 150]
+    model = reference.load_base(folder)
+    data = reference.make_data(model, Loss("cross_entropy"), lengths, seed=3)
+
+    def forward(name, data):
+        request = {"id": "r", "model": "m", "forward_only": True, "data": data,
+                   "loss": {"name": "cross_entropy"}}
+        return {"op": "train", "name": name, "requests": [request]}
+
+    ops = [{"op": "create", "model": "m", "rank": 4}, forward("packed", data)]
+    ops += [forward(f"alone{i}", [datum]) for i, datum in enumerate(data)]
+    results, summary = run_driver(folder, ops)
+    assert summary["counters"]["passes"] == 1 + len(data)
+    for i, datum in enumerate(data):
+        packed = results[f"packed.r.{i}"]
+        assert torch.equal(packed, results[f"alone{i}.r.0"]), lengths[i]
+        with torch.no_grad():
+            expected = reference.target_logprobs(model, datum).flatten()
+        assert (packed - expected).abs().max() <= TOLERANCE, lengths[i]

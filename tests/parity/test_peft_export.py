@@ -1,5 +1,6 @@
 """Checkpoint folders are PEFT adapters as they are, and load back to the same weights."""
 
+import itertools
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import reference
 import sampling_driver
+from families import FAMILIES
 
 TOLERANCE = 1e-4
 TOKENS = list(range(5, 60))
@@ -26,8 +28,10 @@ def logits(model):
         return model(torch.tensor([TOKENS])).logits[0]
 
 
-@pytest.mark.parametrize("variant", ["tiny", "untied"])
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "variant,group",
+    [*itertools.product(["tiny", "untied"], GROUPS), *((family, "all") for family in FAMILIES)],
+)
 def test_both_kinds_load_in_peft_and_in_the_worker(folders, tmp_path, variant, group):
     folder = folders(variant)
     targets, alpha = GROUPS[group]

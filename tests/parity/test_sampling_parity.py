@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import reference
 import sampling_driver
+from families import FAMILIES
 
 # fp32 on both sides, summed in another order.
 TOLERANCE = 1e-4
@@ -37,9 +38,9 @@ def hf_logprobs(model, tokens):
 
 
 @pytest.fixture
-def adapted(folders, tmp_path):
-    """A tiny model with a random adapter: (folder, PEFT model, driver's adapters)."""
-    folder = folders("tiny")
+def adapted(folders, tmp_path, request):
+    """A model with a random adapter: (folder, PEFT model, driver's adapters)."""
+    folder = folders(getattr(request, "param", "tiny"))
     model = reference.load_peft(folder, 8)
     weights = reference.random_lora(model, seed=3)
     reference.set_lora(model, weights)
@@ -47,9 +48,13 @@ def adapted(folders, tmp_path):
     return folder, model, {"m": {"rank": 8, "file": str(tmp_path / "weights.safetensors")}}
 
 
-@pytest.mark.parametrize("variant", ["tiny", "sharded_bf16", "everything", "smollm2"])
-def test_greedy_equals_hf_generate(folders, tmp_path, variant):
-    folder, lengths = folders(variant), [1, 7, 16, 33, 200]
+@pytest.mark.parametrize(
+    "variant,lengths",
+    [*((v, [1, 7, 16, 33, 200]) for v in ["tiny", "sharded_bf16", "everything", "smollm2"]),
+     *((family, [7, 200]) for family in FAMILIES)],
+)
+def test_greedy_equals_hf_generate(folders, tmp_path, variant, lengths):
+    folder = folders(variant)
     prompts = {f"r{i}": prompt_of(n, i) for i, n in enumerate(lengths)}
     prompts |= {f"t{n}": reference.text_tokens(folder, n) for n in lengths}
     requests = [
@@ -76,6 +81,53 @@ def test_greedy_with_an_adapter_equals_peft(adapted, tmp_path):
         assert outputs[""]["sequences"][0]["tokens"] == hf_greedy(model, prompt, 40)
 
 
+def trainer_logprobs(folder, run_driver, adapters, sequences):
+    """Logprobs of all tokens but the first, of each sequence, by the trainer with adapter m."""
+    data = [{"tokens": tokens[:-1], "targets": tokens[1:], "weights": [1.0] * (len(tokens) - 1)}
+            for tokens in sequences]
+    request = {"id": "f", "model": "m", "forward_only": True, "data": data,
+               "loss": {"name": "cross_entropy"}}
+    results, _ = run_driver(
+        folder,
+        [
+            {"op": "create", "model": "m", "rank": 8},
+            {"op": "set_weights", "model": "m", "file": adapters["m"]["file"]},
+            {"op": "train", "name": "t", "requests": [request]},
+        ],
+    )
+    return [results[f"t.f.{i}"] for i in range(len(sequences))]
+
+
+@pytest.mark.parametrize("adapted", ["tiny", *FAMILIES, "qwen2_windows"], indirect=True)
+def test_chunks_decoding_and_prefix_hits_give_the_trainers_bits(adapted, tmp_path, run_driver):
+    folder, _, adapters = adapted
+    prompt = prompt_of(150)
+    sampled = {"model": "m", "max_tokens": 40, "seed": 5, "ignore_eos": True, "tenant": "t"}
+    request = {**sampled, "id": "r", "prompt": prompt, "prompt_logprobs": True}
+    sequences, ours = [], []
+    for chunk in [1, 7, 64]:
+        output = sampling_driver.run(tmp_path, folder, adapters=adapters, requests=[request],
+                                     max_prefill_tokens=chunk)["outputs"]["r"]
+        generated = output["sequences"][0]
+        sequences.append(prompt + generated["tokens"])
+        ours.append(output["prompt_logprobs"][1:] + generated["logprobs"])
+
+    # The cache holds the whole prompt when the others begin: one ends behind each of its blocks.
+    requests = [{**sampled, "id": "all", "prompt": prompt}]
+    requests += [{**sampled, "id": str(n), "prompt": prompt[: n + 1]} for n in range(16, 150, 16)]
+    outputs = sampling_driver.run(tmp_path, folder, adapters=adapters, requests=requests,
+                                  one_by_one=True)["outputs"]
+    for request in requests:
+        output = outputs[request["id"]]
+        assert output["hit_tokens"] == (0 if request["id"] == "all" else int(request["id"]))
+        sequences.append(request["prompt"] + output["sequences"][0]["tokens"])
+        ours.append(output["sequences"][0]["logprobs"])
+
+    theirs = trainer_logprobs(folder, run_driver, adapters, sequences)
+    for i, logprobs in enumerate(ours):
+        assert torch.equal(torch.tensor(logprobs), theirs[i][-len(logprobs) :]), i
+
+
 def test_sampled_logprobs_equal_the_trainers_forward(adapted, tmp_path, run_driver):
     folder, model, adapters = adapted
     prompt = prompt_of(25)
@@ -84,35 +136,11 @@ def test_sampled_logprobs_equal_the_trainers_forward(adapted, tmp_path, run_driv
         tmp_path, folder, adapters=adapters, requests=[{**request, "ignore_eos": True, "seed": 5}]
     )
     sequences = result["outputs"]["r"]["sequences"]
-    data = []
-    for sequence in sequences:
-        tokens = prompt + sequence["tokens"]
-        data.append(
-            {"tokens": tokens[:-1], "targets": tokens[1:], "weights": [1.0] * (len(tokens) - 1)}
-        )
-    trained, _ = run_driver(
-        folder,
-        [
-            {"op": "create", "model": "m", "rank": 8},
-            {"op": "set_weights", "model": "m", "file": adapters["m"]["file"]},
-            {
-                "op": "train",
-                "name": "t",
-                "requests": [
-                    {
-                        "id": "f",
-                        "model": "m",
-                        "forward_only": True,
-                        "loss": {"name": "cross_entropy"},
-                        "data": data,
-                    }
-                ],
-            },
-        ],
-    )
-    for i, sequence in enumerate(sequences):
+    trained = trainer_logprobs(folder, run_driver, adapters,
+                               [prompt + sequence["tokens"] for sequence in sequences])
+    for sequence, logprobs in zip(sequences, trained, strict=True):
         sampled = torch.tensor(sequence["logprobs"])
-        assert (sampled - trained[f"t.f.{i}"][len(prompt) - 1 :]).abs().max() <= TOLERANCE
+        assert (sampled - logprobs[len(prompt) - 1 :]).abs().max() <= TOLERANCE
         expected = hf_logprobs(model, prompt + sequence["tokens"])
         picked = [expected[len(prompt) - 1 + j, t] for j, t in enumerate(sequence["tokens"])]
         assert (sampled - torch.tensor(picked)).abs().max() <= TOLERANCE

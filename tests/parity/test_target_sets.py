@@ -5,6 +5,7 @@ import pytest
 from safetensors.torch import save_file
 
 import reference
+from families import FAMILIES
 from reference import Loss
 
 # Relative to a matrix's largest gradient; fp32 on both sides.
@@ -22,7 +23,7 @@ ADAPTERS = {
 }
 
 
-@pytest.mark.parametrize("variant", ["tiny", "untied", "sharded_bf16"])
+@pytest.mark.parametrize("variant", ["tiny", "untied", "sharded_bf16", *FAMILIES])
 def test_each_adapter_has_the_gradients_it_has_alone(folders, run_driver, tmp_path, variant):
     folder = folders(variant)
     ops, requests, expected = [], [], {}
