@@ -105,7 +105,8 @@ def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_d
             for i, (_, sequence) in enumerate(sampled)]
     results, _ = run_driver(folder, ops, compute_dtype=compute_dtype)
     for i, (temperature, sequence) in enumerate(sampled):
-        rows = results[f"l{i}"][len(prompt) - 1 : -1] / temperature
+        # In fp64: for 49,152 tokens, torch's log_softmax in fp32 is 3e-5 away from it.
+        rows = results[f"l{i}"][len(prompt) - 1 : -1].double() / temperature
         logprobs = rows.log_softmax(-1)[range(60), sequence["tokens"]]
         if compute_dtype == "fp32":
             assert (torch.tensor(sequence["logprobs"]) - logprobs).abs().max() <= 1e-5
