@@ -215,11 +215,14 @@ def make_data(model, loss, lengths, seed, vocab_size=768):
     return data
 
 
-def backward(model, loss, data):
-    """Adds the gradients of all datums to the model's factors; returns the total loss."""
+def backward(model, loss, data, logprobs=None):
+    """Adds the gradients of all datums to the model's factors; returns the total loss. Appends the
+    logprobs of each datum's targets to `logprobs`."""
     total = 0.0
     for datum in data:
         p = target_logprobs(model, datum)
+        if logprobs is not None:
+            logprobs.append(p.detach().flatten())
         value = loss.total(datum, p) + loss.pull_to_reference(datum, p)
         value = value * loss.scale(datum, data)
         value.backward()

@@ -120,9 +120,9 @@ def test_ten_steps_with_decay_and_clipping(folders, run_driver, tmp_path):
     )
 
 
-@pytest.mark.parametrize("variant", ["sharded_bf16", "smollm2"])
+@pytest.mark.parametrize("variant", ["sharded_bf16", *FAMILIES, "smollm2"])
 def test_losses_of_twenty_steps_on_a_text(folders, run_driver, tmp_path, variant):
-    folder, loss, length = folders(variant), LOSSES["cross_entropy"], 25
+    folder, loss, length = folders(variant), LOSSES["cross_entropy"], 16
     model = model_with_weights(folder, tmp_path, "m", RANK)
     tokens = reference.text_tokens(folder, 8 * length + 1)
     data = [{"tokens": tokens[i : i + length], "targets": tokens[i + 1 : i + length + 1],

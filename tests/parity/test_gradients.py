@@ -77,11 +77,10 @@ def check_against_peft(
     results, summary = run_driver(folder, ops, **options)
     for name in losses:
         model.zero_grad()
-        total = reference.backward(model, LOSSES[name], data[name])
+        logprobs = []
+        total = reference.backward(model, LOSSES[name], data[name], logprobs)
         assert summary["metrics"][f"{name}.r"]["loss:sum"] == pytest.approx(total, rel=1e-4), name
-        for i, datum in enumerate(data[name]):
-            with torch.no_grad():
-                expected = reference.target_logprobs(model, datum).flatten()
+        for i, expected in enumerate(logprobs):
             assert (results[f"{name}.r.{i}"] - expected).abs().max() <= TOLERANCE, name
         for factor, parameter in reference.lora_parameters(model).items():
             key = f"{name}.{factor}"
@@ -95,7 +94,7 @@ def test_every_loss(folders, run_driver, tmp_path):
 
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_every_loss_with_each_family(folders, run_driver, tmp_path, variant):
-    lengths = [12, 30, 1, 70]  # for the sake of the reference's time
+    lengths = [12, 1, 70]  # for the sake of the reference's time
     check_against_peft(folders(variant), run_driver, tmp_path, LOSSES, 4, lengths)
 
 
