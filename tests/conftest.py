@@ -16,8 +16,8 @@ LONGEST_FIRST = [
     "test_bad_values.py", "test_retrieve_futures.py", "test_tls.py", "test_launchers.py",
     "test_checkpoints.py", "test_postgres.py",
     # parity
-    "test_tokenizer.py", "test_ranks.py", "test_gradients.py", "test_logits.py",
-    "test_merged_export.py",
+    "test_family_ranks.py", "test_tokenizer.py", "test_ranks.py", "test_gradients.py",
+    "test_logits.py", "test_merged_export.py",
     # cookbook
     "test_rl.py", "test_distillation.py",
 ]

@@ -62,14 +62,14 @@ class Run:
     """What three tenants see of `service`; `kill_rank`: when half of the steps are done and there is
     a snapshot, amidst the next step."""
 
-    def __init__(self, service, kill_rank=None):
+    def __init__(self, service, kill_rank=None, steps=STEPS, adam=ADAM):
         self.numbers, self.norms, self.tokens, self.weights = {}, {}, {}, {}
         api = tinker.ServiceClient(base_url=service.url, api_key=service.api_key)
         clients = {loss: resolved(api.create_lora_training_client("tiny", rank=rank, seed=rank))
                    for loss, rank in TENANTS.items()}
         generator = random.Random(8)
-        for step in range(STEPS):
-            kills = kill_rank is not None and step == STEPS // 2
+        for step in range(steps):
+            kills = kill_rank is not None and step == steps // 2
             if kills:
                 service.wait_snapshot()
             # All at once, so that they share passes.
@@ -77,7 +77,7 @@ class Run:
             for loss, client in clients.items():
                 data = [datum(generator, loss) for _ in range(5)]
                 futures.append((loss, client.forward_backward(data, loss),
-                                client.optim_step(ADAM)))
+                                client.optim_step(adam)))
             if kills:
                 service.kill(kill_rank)
             for loss, forward, optim in futures:
@@ -130,11 +130,10 @@ def test_ranks_compute_what_one_rank_does(alone, mesh):
     check_same(run, alone)
 
 
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("killed", [0, 1])
-def test_ranks_compute_the_same_when_one_is_killed(alone, mesh, killed):
-    with RankService(tiny_model("--layers", LAYERS), **MESHES[mesh]) as service:
-        run = Run(service, kill_rank=killed)
+def run_with_a_kill(model, mesh, killed, steps=STEPS, adam=ADAM):
+    """A run during which the rank `killed` dies and the group forms again."""
+    with RankService(model, **mesh) as service:
+        run = Run(service, killed, steps, adam)
         codes = dict(reversed(service.exit_codes))  # of each rank's first process
         assert codes.pop(killed) == -9
         # The others end by themselves, and at once.
@@ -143,5 +142,12 @@ def test_ranks_compute_the_same_when_one_is_killed(alone, mesh, killed):
         replayed = service.num_replayed()
         assert len(replayed) == len(TENANTS)
         # From a snapshot, not all of a forward_backward and an optim_step for each step.
-        assert min(replayed) < 2 * (STEPS // 2 + 1)
-    check_same(run, alone)
+        assert min(replayed) < 2 * (steps // 2 + 1)
+    return run
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("killed", [0, 1])
+def test_ranks_compute_the_same_when_one_is_killed(alone, mesh, killed):
+    model = tiny_model("--layers", LAYERS)
+    check_same(run_with_a_kill(model, MESHES[mesh], killed), alone)
