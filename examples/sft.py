@@ -3,12 +3,16 @@
 
     python examples/sft.py --base-url http://127.0.0.1:8080 --api-key "$(cat DIR/admin.key)"
 
-Prints the loss of every step, its curve, and greedy samples. Ends with 1 when the loss did not
-fall or when no sample follows the pattern.
+Trains on some words and asks for others, before and after. Prints the loss of every step and its
+curve, and saves the adapter for sampling. Ends with 1 when the loss did not halve or the model
+does not translate more words than before. The defaults suit SmolLM2-135M.
 """
 
 import argparse
 import os
+import pathlib
+import random
+import re
 import sys
 
 import tinker
@@ -16,25 +20,29 @@ from tinker import types
 
 from terminal_chart import show_curve
 
-EXAMPLES = [
-    ("banana split", "anana-bay plit-say"),
-    ("quantum physics", "uantum-qay ysics-phay"),
-    ("donut shop", "onut-day op-shay"),
-    ("pickle jar", "ickle-pay ar-jay"),
-    ("space exploration", "ace-spay exploration-way"),
-    ("rubber duck", "ubber-ray uck-day"),
-    ("coding wizard", "oding-cay izard-way"),
-]
+WORDS = pathlib.Path(__file__).with_name("english_words.txt")
+NUM_ANSWERS_SHOWN = 8
+
+
+def pig_latin(english: str) -> str:
+    """banana -> ananabay, physics -> ysicsphay, orange -> orangeway"""
+    consonants, rest = re.fullmatch("([^aeiou]?[^aeiouy]*)(.*)", english).groups()
+    return f"{rest}{consonants or 'w'}ay"
+
+
+def spelled(word: str) -> str:
+    """One token per letter: a small model hardly knows which letters its longer tokens have."""
+    return " ".join(word)
 
 
 def make_prompt(english: str) -> str:
-    return f"English: {english}\nPig Latin:"
+    return f"{spelled(english)} ->"
 
 
-def make_datum(tokenizer, english: str, pig_latin: str) -> types.Datum:
+def make_datum(tokenizer, english: str) -> types.Datum:
     """The model sees the prompt and learns the answer: weight 0, then weight 1."""
     prompt = tokenizer.encode(make_prompt(english), add_special_tokens=False)
-    answer = tokenizer.encode(f" {pig_latin}\n\n", add_special_tokens=False)
+    answer = tokenizer.encode(f" {spelled(pig_latin(english))}\n", add_special_tokens=False)
     tokens = prompt + answer
     weights = [0.0] * len(prompt) + [1.0] * len(answer)
     return types.Datum(
@@ -43,11 +51,23 @@ def make_datum(tokenizer, english: str, pig_latin: str) -> types.Datum:
     )
 
 
-def train(client, data: list[types.Datum], steps: int, learning_rate: float) -> list[float]:
+def batches(words: list[str], batch_size: int, seed: int):
+    """Goes over the words again and again, in another order each time."""
+    rng = random.Random(seed)
+    while True:
+        order = rng.sample(words, len(words))
+        for begin in range(0, len(order) - batch_size + 1, batch_size):
+            yield order[begin : begin + batch_size]
+
+
+def train(client, tokenizer, words: list[str], args: argparse.Namespace) -> list[float]:
     """Returns the mean loss per answer token of every step."""
-    num_answer_tokens = sum(sum(datum.loss_fn_inputs["weights"].data) for datum in data)
     losses = []
-    for step in range(steps):
+    for step, batch in zip(range(args.steps), batches(words, args.batch_size, args.seed)):
+        data = [make_datum(tokenizer, word) for word in batch]
+        num_answer_tokens = sum(sum(datum.loss_fn_inputs["weights"].data) for datum in data)
+        # The rate falls to a tenth, so that the last steps settle.
+        learning_rate = args.learning_rate * (1 - 0.9 * step / args.steps)
         # Both are queued at once; results are awaited afterwards.
         forward_backward = client.forward_backward(data, "cross_entropy")
         optim_step = client.optim_step(types.AdamParams(learning_rate=learning_rate))
@@ -58,21 +78,25 @@ def train(client, data: list[types.Datum], steps: int, learning_rate: float) -> 
     return losses
 
 
-def count_right_samples(client, tokenizer) -> int:
-    sampler = resolved(client.save_weights_and_get_sampling_client(name="pig-latin"))
-    params = types.SamplingParams(max_tokens=24, temperature=0.0, stop=["\n"])
-    futures = []
-    for english, _ in EXAMPLES:
-        tokens = tokenizer.encode(make_prompt(english), add_special_tokens=False)
-        prompt = types.ModelInput.from_ints(tokens)
-        futures.append(sampler.sample(prompt, num_samples=1, sampling_params=params))
-    num_right = 0
-    for (english, expected), future in zip(EXAMPLES, futures):
-        answer = tokenizer.decode(future.result().sequences[0].tokens).strip()
-        is_right = answer == expected
-        num_right += is_right
-        print(f"{'right' if is_right else 'wrong'}  {english} -> {answer}")
-    return num_right
+def ask(sampler, tokenizer, words: list[str]) -> list[str]:
+    """The greedy answer for each word; all requests are in flight together."""
+    params = types.SamplingParams(max_tokens=16, temperature=0.0, stop=["\n"])
+    prompts = [tokenizer.encode(make_prompt(word), add_special_tokens=False) for word in words]
+    futures = [
+        sampler.sample(types.ModelInput.from_ints(prompt), num_samples=1, sampling_params=params)
+        for prompt in prompts
+    ]
+    sequences = [future.result().sequences[0] for future in futures]
+    return [tokenizer.decode(sequence.tokens).strip() for sequence in sequences]
+
+
+def count_right_answers(sampler, tokenizer, words: list[str]) -> int:
+    answers = ask(sampler, tokenizer, words)
+    is_right = [answer == spelled(pig_latin(word)) for word, answer in zip(words, answers)]
+    for word, answer, right in list(zip(words, answers, is_right))[:NUM_ANSWERS_SHOWN]:
+        print(f"{'right' if right else 'wrong'}  {word} -> {answer}")
+    print(f"{sum(is_right)} of {len(words)} answers right\n", flush=True)
+    return sum(is_right)
 
 
 def resolved(client):
@@ -86,9 +110,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--api-key", default=os.environ.get("TINKER_API_KEY"))
     parser.add_argument("--model", help="default: the first model that is served")
     parser.add_argument("--lora-rank", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--learning-rate", type=float, default=3e-3,
-                        help="high, for a tiny model; a real one wants 1e-4 to 5e-4")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--words", type=int, default=384, help="number of words to train on")
+    parser.add_argument("--held-out-words", type=int, default=64,
+                        help="0: asks for the words that it trained on")
+    parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
 
@@ -97,24 +125,30 @@ def main() -> int:
     service = tinker.ServiceClient(base_url=args.base_url, api_key=args.api_key)
     model = args.model or service.get_server_capabilities().supported_models[0].model_name
     client = resolved(
-        service.create_lora_training_client(base_model=model, rank=args.lora_rank, seed=0)
+        service.create_lora_training_client(
+            base_model=model, rank=args.lora_rank, seed=args.seed
+        )
     )
     tokenizer = client.get_tokenizer()
+    words = WORDS.read_text(encoding="utf-8").split()
+    random.Random(args.seed).shuffle(words)
+    held_out, words = words[: args.held_out_words], words[args.held_out_words :][: args.words]
+    asked = held_out or words
 
-    print(f"Pig Latin on {model}, LoRA rank {args.lora_rank}")
-    data = [make_datum(tokenizer, *example) for example in EXAMPLES]
-    losses = train(client, data, args.steps, args.learning_rate)
+    print(f"Pig Latin on {model}, LoRA rank {args.lora_rank}: {len(words)} words to train on,"
+          f" {len(held_out)} held out")
+    base = resolved(service.create_sampling_client(base_model=model))
+    before = count_right_answers(base, tokenizer, asked)
+    losses = train(client, tokenizer, words, args)
     show_curve("loss per answer token", losses)
-    num_right = count_right_samples(client, tokenizer)
+    path = client.save_weights_for_sampler(name="pig-latin").result().path
+    tuned = resolved(service.create_sampling_client(model_path=path))
+    after = count_right_answers(tuned, tokenizer, asked)
 
-    if losses[-1] > losses[0] / 2:
-        print(f"the loss went from {losses[0]:.3f} to {losses[-1]:.3f}: not below half of it")
-        return 1
-    if num_right == 0:
-        print("no sample follows the pattern")
-        return 1
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}, {num_right} of {len(EXAMPLES)} samples right")
-    return 0
+    print(f"saved {path}")
+    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f},"
+          f" right answers {before} -> {after} of {len(asked)}")
+    return 0 if losses[-1] <= losses[0] / 2 and after > before else 1
 
 
 if __name__ == "__main__":
