@@ -113,7 +113,7 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
     const std::string& help = option.help;
     CLI::Option* flag = app.add_option(names.back(), help);
     const bool is_bool = std::holds_alternative<bool*>(option.target);
-    const bool is_list = std::holds_alternative<std::vector<std::string>*>(option.target);
+    const bool is_list = IsList(option.target);
     if (is_bool) flag->expected(0, 1);
     if (is_list) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (!is_list) flag->multi_option_policy(CLI::MultiOptionPolicy::Throw);

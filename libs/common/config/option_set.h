@@ -50,7 +50,7 @@ class OptionSet {
   OptionSet(std::string program, std::string description);
 
   // Adds an option and sets `*target` to the default at once. T is std::string, int, int64_t,
-  // double, bool, absl::Duration or std::vector<std::string>.
+  // double, bool, absl::Duration, or a std::vector of std::string, int or double.
   template <typename T>
   void Add(T* target, std::string key, std::type_identity_t<T> default_value, std::string help,
            OptionTraits traits = {}) {

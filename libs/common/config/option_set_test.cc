@@ -18,6 +18,8 @@ struct Example {
   bool reflection = false;
   absl::Duration wait;
   std::vector<std::string> engines;
+  std::vector<int> ranks;
+  std::vector<double> shares;
   std::string secret;
   OptionSet options{"lathe-example", "An example."};
 
@@ -28,6 +30,8 @@ struct Example {
     options.Add(&reflection, "gateway.reflection", false, "serve reflection");
     options.Add(&wait, "gateway.wait", absl::Seconds(20), "longest poll");
     options.Add(&engines, "gateway.engine", {}, "engine addresses");
+    options.Add(&ranks, "gateway.ranks", {1}, "numbers of ranks");
+    options.Add(&shares, "gateway.share", {}, "shares");
     options.Add(&secret, "gateway.secret", "", "a secret", {.secret = true});
   }
 
@@ -74,6 +78,29 @@ TEST_CASE("Every type is read from flags", "[config]") {
   CHECK(example.reflection);
   CHECK(example.wait == absl::Milliseconds(1500));
   CHECK(example.engines == std::vector<std::string>{"a:1", "b:2"});
+}
+
+TEST_CASE("Lists of numbers are read as lists of text are", "[config]") {
+  Example example;
+  REQUIRE(example.Parse({}).ok());
+  CHECK(example.ranks == std::vector<int>{1});
+  SECTION("from a repeated flag, and from text with commas") {
+    REQUIRE(example.Parse({"--ranks", "2", "--ranks", "4", "--share", "0.25,0.75"}).ok());
+    CHECK(example.ranks == std::vector<int>{2, 4});
+    CHECK(example.shares == std::vector<double>{0.25, 0.75});
+    CHECK(absl::StrContains(example.options.DumpWithOrigin(), "gateway.share = 0.25,0.75  # --"));
+  }
+  SECTION("from a file") {
+    const ConfigFile file("gateway:\n  ranks: [2, 4]\n  share: 0.5\n");
+    REQUIRE(example.Parse({"--config", file.path}).ok());
+    CHECK(example.ranks == std::vector<int>{2, 4});
+    CHECK(example.shares == std::vector<double>{0.5});
+  }
+  SECTION("and refused with what is not a number") {
+    const absl::Status status = example.Parse({"--ranks", "2", "--ranks", "two"});
+    CHECK(status.message() == "gateway.ranks: 'two' is not a 32-bit integer (from --ranks)");
+    CHECK(example.ranks == std::vector<int>{1});
+  }
 }
 
 TEST_CASE("A flag wins over the environment, the environment over the file", "[config]") {

@@ -1,9 +1,12 @@
 #include "libs/common/config/option_value.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe {
 namespace {
@@ -36,9 +39,30 @@ struct Setter {
                ? absl::OkStatus()
                : Not(text, "a duration with unit, such as 200ms or 1.5s");
   }
-  absl::Status operator()(std::vector<std::string>* target) const {
-    *target = absl::StrSplit(text, ',', absl::SkipEmpty());
-    return absl::OkStatus();
+};
+
+template <typename T>
+absl::Status SetList(std::vector<T>& target, const std::vector<std::string>& values) {
+  std::vector<std::string> items = values;
+  if (values.size() == 1) items = absl::StrSplit(values.front(), ',', absl::SkipEmpty());
+  std::vector<T> list(items.size());
+  for (size_t i = 0; i < items.size(); ++i) RETURN_IF_ERROR(Setter{items[i]}(&list[i]));
+  target = std::move(list);
+  return absl::OkStatus();
+}
+
+// Sets a list from any number of values, and any other variable from one.
+struct AnySetter {
+  const std::vector<std::string>& values;
+
+  template <typename T>
+  absl::Status operator()(T* target) const {
+    if (values.size() == 1) return Setter{values.front()}(target);
+    return absl::InvalidArgumentError(absl::StrCat("has ", values.size(), " values, expected 1"));
+  }
+  template <typename T>
+  absl::Status operator()(std::vector<T>* target) const {
+    return SetList(*target, values);
   }
 };
 
@@ -49,23 +73,22 @@ struct Writer {
   std::string operator()(const double* value) const { return absl::StrCat(*value); }
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
   std::string operator()(const absl::Duration* value) const { return absl::FormatDuration(*value); }
-  std::string operator()(const std::vector<std::string>* value) const {
+  template <typename T>
+  std::string operator()(const std::vector<T>* value) const {
     return absl::StrJoin(*value, ",");
   }
 };
 
 }  // namespace
 
+bool IsList(const OptionTarget& target) {
+  return std::holds_alternative<std::vector<std::string>*>(target) ||
+         std::holds_alternative<std::vector<int>*>(target) ||
+         std::holds_alternative<std::vector<double>*>(target);
+}
+
 absl::Status SetOption(const OptionTarget& target, const std::vector<std::string>& values) {
-  if (auto* const* list = std::get_if<std::vector<std::string>*>(&target);
-      list != nullptr && values.size() != 1) {
-    **list = values;
-    return absl::OkStatus();
-  }
-  if (values.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", values.size(), " values, expected 1"));
-  }
-  return std::visit(Setter{values.front()}, target);
+  return std::visit(AnySetter{values}, target);
 }
 
 std::string OptionText(const OptionTarget& target) { return std::visit(Writer{}, target); }

@@ -13,8 +13,11 @@ namespace lathe {
 
 // Variable that an option fills. Lists come from a repeated flag, a YAML list, or comma-separated
 // text.
-using OptionTarget = std::variant<std::string*, int*, int64_t*, double*, bool*, absl::Duration*,
-                                  std::vector<std::string>*>;
+using OptionTarget =
+    std::variant<std::string*, int*, int64_t*, double*, bool*, absl::Duration*,
+                 std::vector<std::string>*, std::vector<int>*, std::vector<double>*>;
+
+bool IsList(const OptionTarget& target);
 
 // Returns InvalidArgument, e.g. "'x' is not an integer", when `values` do not fit the target. All
 // types but lists take exactly one value. Durations look like "1.5s", "200ms", "2h".
