@@ -14,8 +14,10 @@ constexpr absl::Duration kMaxIdleTime = absl::Seconds(30);
 // Returns an error if every group is degraded or refused. A group that is only loading is no error.
 absl::Status CheckGroups(Runtime& runtime) {
   const auto troubles = runtime.Troubles();
-  if (troubles.empty() || troubles.size() < runtime.directory().Groups().size()) {
-    return absl::OkStatus();
+  if (troubles.empty()) return absl::OkStatus();
+  for (const GroupRow& group : runtime.directory().Groups()) {
+    const bool is_removed = group.base_model.empty();
+    if (!is_removed && !troubles.contains(group.group)) return absl::OkStatus();
   }
   const NotifyQueueState& first = troubles.begin()->second;
   const char* const state = first.trouble == GroupTrouble::kRefused ? "refused" : "degraded";

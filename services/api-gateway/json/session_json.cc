@@ -75,7 +75,9 @@ Json CapabilitiesToJson(const v1::GetCapabilitiesResponse& response) {
                       {"trainable", model.trainable()},
                       {"sampleable", model.sampleable()},
                       {"tokenizer_id", model.tokenizer_id()},
-                      {"max_lora_rank", model.max_lora_rank()}});
+                      {"max_lora_rank", model.max_lora_rank()},
+                      {"ready", model.ready()},
+                      {"reason", model.ready() ? Json(nullptr) : Json(model.reason())}});
   }
   return {{"supported_models", std::move(models)}};
 }

@@ -3,9 +3,18 @@
 #include <catch2/catch.hpp>
 
 #include "services/engine/core/testing/model_harness.h"
+#include "services/engine/core/testing/recovery_steps.h"
+#include "services/engine/core/testing/two_groups.h"
 
 namespace lathe::engine {
 namespace {
+
+// The error message of the answer; empty: the group was removed.
+std::string Remove(CoreHarness& h, const std::string& group) {
+  h.Post(RemoveGroup{++h.last_call, group});
+  const Answer& answer = h.AnswerTo(h.last_call);
+  return answer.error ? answer.error->message : "";
+}
 
 TEST_CASE("Base models: one stays served while its worker is away", "[core]") {
   CoreHarness h;
@@ -55,6 +64,71 @@ TEST_CASE("Base models: one that comes back is served again", "[core]") {
   h.AttachWorker("p2", /*ready=*/true, "other");
   h.AttachWorker("p3");
   CHECK_FALSE(h.AnswerTo(h.CreateModel(session, 0)).error.has_value());
+}
+
+TEST_CASE("Base models: one whose only group is removed is refused by name", "[core]") {
+  SamplerHarness h;
+  h.DetachWorker(/*process_gone=*/true);
+  const CallId waits = h.CreateModel(h.session, 1);
+  REQUIRE(Remove(h, "g").empty());
+  CHECK(h.ErrorOf(waits)->message.find("base_model base not found") != std::string::npos);
+  CHECK(h.queue_states.at("g").paused);
+  const bool restarts = GENERATE(false, true);
+  if (restarts) h.RestartEngine();
+  for (const CallId call : {h.CreateModel(h.session, 2), h.Sample(h.sampler, 2)}) {
+    REQUIRE(h.AnswerTo(call).error.has_value());
+    CHECK(h.AnswerTo(call).error->code == "unknown_base_model");
+  }
+  CHECK(Remove(h, "g") == "group is 'g', which does not exist; groups: none");
+  h.AttachWorker("p2");
+  CHECK_FALSE(h.AnswerTo(h.CreateModel(h.session, 3)).error.has_value());
+}
+
+TEST_CASE("Base models: models of a removed group go on in another group", "[core]") {
+  Groups t;
+  const std::string model = t.h.NewModel(t.session, 0);
+  REQUIRE(t.GroupOf(model) == "g");
+  Step(t.h, model, 1);
+  const bool is_known_to_be_gone = GENERATE(false, true);
+  t.h.DetachWorker(is_known_to_be_gone);
+  const CallId gradient = t.h.Gradient(model, 3);
+  REQUIRE(Remove(t.h, "g").empty());
+  t.Pass();
+  CHECK(t.GroupOf(model) == "h");
+  CHECK(t.h.ErrorOf(gradient) == std::nullopt);
+  CHECK(t.other->Weights(model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Base models: a removed group that returns begins anew", "[core]") {
+  Groups t;
+  const std::string model = t.h.NewModel(t.session, 0);
+  Step(t.h, model, 1);
+  t.h.DetachWorker();
+  REQUIRE(Remove(t.h, "g").empty());
+  t.Pass();
+  t.h.ReattachWorker();
+  t.Pass();
+  CHECK(t.GroupOf(model) == "h");
+  CHECK_FALSE(t.h.worker->Holds(model));
+  Step(t.h, model, 3);
+  CHECK(t.other->Weights(model).size() == 2);
+}
+
+TEST_CASE("Base models: a group with a worker is not removed", "[core]") {
+  Groups t;
+  CHECK(Remove(t.h, "h").find("group is 'h', which has an attached worker, process") == 0);
+  CHECK(Remove(t.h, "x") == "group is 'x', which does not exist; groups: g, h");
+}
+
+TEST_CASE("Base models: a degraded group that is removed is no trouble any more", "[core]") {
+  Groups t;
+  t.h.DetachWorker(/*process_gone=*/true);
+  for (int i = 0; i < 6; ++i) {
+    t.h.Post(WorkerExited{.group = "g", .pid = 100 + i, .cause = LossCause::kCrashed, .how = "x"});
+  }
+  REQUIRE(t.h.queue_states.at("g").trouble == GroupTrouble::kDegraded);
+  REQUIRE(Remove(t.h, "g").empty());
+  CHECK(t.h.queue_states.at("g").trouble == GroupTrouble::kNone);
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ struct Core::Impl {
   void Handle(const BodyUnavailable& event) { OnBodyUnavailable(s, event); }
   void Handle(const MoveModel& event) { OnMoveModel(s, event); }
   void Handle(const DrainGroup& event) { OnDrainGroup(s, event); }
+  void Handle(const RemoveGroup& event) { OnRemoveGroup(s, event); }
 
   State s;
   std::vector<Action>* out = nullptr;  // actions of the current Step

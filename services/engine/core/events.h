@@ -244,6 +244,13 @@ struct DrainGroup {
   bool is_draining = true;
 };
 
+// Forgets a group whose workers have ended for good. Its models go to another group of their base
+// model. If there is none, the base model is served no longer.
+struct RemoveGroup {
+  CallId call = 0;
+  std::string group;
+};
+
 // ---- workers
 
 // State of a model on a worker.
@@ -426,7 +433,7 @@ using EventBody =
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
                  AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
                  WorkerStarted, WorkerExited, MoveModel, DrainGroup, WorkerVersionLoaded,
-                 WorkerVersionServed>;
+                 WorkerVersionServed, RemoveGroup>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

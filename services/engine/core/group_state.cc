@@ -10,6 +10,7 @@ namespace lathe::engine {
 namespace {
 
 std::string WaitReason(const Group& group) {
+  if (group.removed()) return "waiting for a worker group of the base model";
   if (group.attached) return absl::StrFormat("%s is loading", group.row.base_model);
   const bool is_alone = group.ranks.size() == 1;
   const std::string waits =
@@ -109,6 +110,11 @@ void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& ho
                   bool was_loaded) {
   s.fx.After(RecordWorkerLost{group.row.group, cause, how});
   group.last_death = WhenItDied(group, how, was_loaded);
+}
+
+void Forgive(State& s, Group& group) {
+  Heal(s, group);
+  NotifyState(s, group);
 }
 
 void RecordWorkDone(State& s, Group& group) {

@@ -22,6 +22,8 @@ void RecordDeath(State& s, Group& group, LossCause cause, const std::string& how
 void RecordLostPeer(State& s, Group& group, const std::string& how, bool was_loaded);
 // Adds the cause of a death that RecordLostPeer counted.
 void ExplainDeath(State& s, Group& group, LossCause cause, const std::string& how, bool was_loaded);
+// Forgets the deaths of a group that was removed.
+void Forgive(State& s, Group& group);
 // The group's worker has completed a request.
 void RecordWorkDone(State& s, Group& group);
 // Runs on each Tick. Forgets the deaths of groups whose worker has lived for worker_healthy_after.

@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/engine/core/base_models.h"
 #include "services/engine/core/crash_attribution.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/group_state.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/offload.h"
 #include "services/engine/core/placement.h"
@@ -17,6 +19,7 @@
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/worker_group.h"
+#include "services/engine/core/worker_loss.h"
 
 namespace lathe::engine {
 namespace {
@@ -180,11 +183,20 @@ std::string Names(const Map& map, const Filter& filter) {
   return absl::StrCat(absl::StrJoin(names, ", "), more);
 }
 
+// Returns null if there is no such group, or if it was removed.
+template <typename S>
+auto* FindPresent(S& s, const std::string& name) {
+  auto* const group = Find(s.groups, name);
+  return group == nullptr || group->removed() ? nullptr : group;
+}
+
+bool IsPresent(const Group& group) { return !group.removed(); }
+
 ErrorInfo UnknownGroup(const State& s, const std::string& group) {
   ErrorInfo error = NotFound("group", group);
   error.field = "group";
   error.message = absl::StrFormat("group is '%s', which does not exist; groups: %s", group,
-                                  Names(s.groups, [](const Group&) { return true; }));
+                                  Names(s.groups, IsPresent));
   return error;
 }
 
@@ -261,7 +273,7 @@ void OnMoveModel(State& s, const MoveModel& event) {
   if (model == nullptr || !HasHome(*model)) {
     return AnswerError(s, event.call, UnknownModel(s, event.model_id));
   }
-  const Group* const to = Find(s.groups, event.group);
+  const Group* const to = FindPresent(s, event.group);
   if (to == nullptr) return AnswerError(s, event.call, UnknownGroup(s, event.group));
   const bool stays = model->row.group == event.group;
   const std::string why_not = stays ? "" : MigrationObstacle(*to, *model);
@@ -282,7 +294,7 @@ void OnMoveModel(State& s, const MoveModel& event) {
 }
 
 void OnDrainGroup(State& s, const DrainGroup& event) {
-  Group* const group = Find(s.groups, event.group);
+  Group* const group = FindPresent(s, event.group);
   if (group == nullptr) return AnswerError(s, event.call, UnknownGroup(s, event.group));
   const std::string does = event.is_draining ? IrreplaceableRole(s, *group) : "";
   if (!does.empty()) {
@@ -290,14 +302,39 @@ void OnDrainGroup(State& s, const DrainGroup& event) {
         "no_other_group",
         absl::StrFormat("group is '%s': no other group that is ready and not drained %s %s; there "
                         "are: %s",
-                        event.group, does, group->row.base_model,
-                        Names(s.groups, [](const Group&) { return true; })));
+                        event.group, does, group->row.base_model, Names(s.groups, IsPresent)));
     error.field = "group";
     return AnswerError(s, event.call, std::move(error));
   }
   group->row.is_draining = event.is_draining;
   s.fx.Put(PutGroup{group->row});
   NotifyGroupDrains(s);
+  AnswerOk(s, event.call);
+}
+
+void OnRemoveGroup(State& s, const RemoveGroup& event) {
+  Group* const group = FindPresent(s, event.group);
+  if (group == nullptr) return AnswerError(s, event.call, UnknownGroup(s, event.group));
+  const auto rank = std::find_if(group->ranks.begin(), group->ranks.end(),
+                                 [](const Rank& one) { return one.attached; });
+  if (rank != group->ranks.end()) {
+    ErrorInfo error = FailedPrecondition(
+        "group_has_worker",
+        absl::StrFormat("group is '%s', which has an attached worker, process %d; stop its workers "
+                        "first",
+                        event.group, rank->pid));
+    error.field = "group";
+    return AnswerError(s, event.call, std::move(error));
+  }
+  if (!group->row.process_id.empty()) {
+    DeclareGroupDead(s, *group, {.cause = LossCause::kUnknown, .how = "the group was removed"});
+  }
+  group->row.base_model.clear();
+  group->row.is_draining = false;
+  s.fx.Put(PutGroup{group->row});
+  Forgive(s, *group);
+  NotifyGroupDrains(s);
+  FailUnserved(s);
   AnswerOk(s, event.call);
 }
 

@@ -16,6 +16,7 @@ namespace lathe::engine {
 
 void OnMoveModel(State& s, const MoveModel& event);
 void OnDrainGroup(State& s, const DrainGroup& event);
+void OnRemoveGroup(State& s, const RemoveGroup& event);
 
 // Runs on each Tick. Prepares and executes the migrations that are due. A model whose recoveries
 // end workers does not migrate unless an operator asks for it.

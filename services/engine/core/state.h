@@ -2,6 +2,7 @@
 // folder are functions over it, one subject each. None of them keeps state of its own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -244,6 +245,11 @@ struct Group {
         samples(options.fair_share_quantum_tokens),
         window(options.batch_tokens) {}
   bool usable() const { return attached && ready; }
+  // True for a group that was removed. Its row stays, and a worker may attach to it again.
+  bool removed() const {
+    return row.base_model.empty() &&
+           std::none_of(ranks.begin(), ranks.end(), [](const Rank& rank) { return rank.attached; });
+  }
   bool can_train() const { return role != GroupRole::kSample; }
   bool can_sample() const { return role != GroupRole::kTrain; }
 };

@@ -158,6 +158,13 @@ AdminService::Reactor* AdminService::ResumeGroup(Context* context,
   return Decide(context, engine::DrainGroup{.group = request->group(), .is_draining = false});
 }
 
+AdminService::Reactor* AdminService::RemoveGroup(Context* context,
+                                                 const v1::RemoveGroupRequest* request,
+                                                 v1::RemoveGroupResponse*) {
+  LogInfo("removal of a group requested", {{"group", request->group()}});
+  return Decide(context, engine::RemoveGroup{.group = request->group()});
+}
+
 AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetStatusRequest*,
                                                v1::GetStatusResponse* response) {
   *response = DescribeEngine(runtime_, keys_, attached_groups_());

@@ -46,6 +46,8 @@ class AdminService final : public v1::Admin::CallbackService {
                       v1::DrainGroupResponse* response) override;
   Reactor* ResumeGroup(Context* context, const v1::ResumeGroupRequest* request,
                        v1::ResumeGroupResponse* response) override;
+  Reactor* RemoveGroup(Context* context, const v1::RemoveGroupRequest* request,
+                       v1::RemoveGroupResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,
                  v1::DrainResponse* response) override;
 

@@ -88,7 +88,11 @@ EngineService::Reactor* EngineService::GetCapabilities(Context* context,
                                                        v1::GetCapabilitiesResponse* response) {
   return Answer(context, "Engine.GetCapabilities", [this, response](const Caller&) {
     for (const BaseModelRow& row : runtime_.directory().ServedModels()) {
-      *response->add_models() = ToProto(row);
+      v1::ServedModel& model = *response->add_models();
+      model = ToProto(row);
+      const QueueStatus queue = QueueOfBaseModel(runtime_, row.name);
+      model.set_ready(!queue.paused);
+      model.set_reason(queue.reason);
     }
     return absl::OkStatus();
   });

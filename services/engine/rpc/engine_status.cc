@@ -28,14 +28,19 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
   }
 
   std::map<std::string, v1::GroupStatus> groups;
+  const std::map<std::string, QueueStatus> paused = runtime.hub().PausedGroups();
   for (const GroupRow& row : runtime.directory().Groups()) {
+    if (row.base_model.empty()) continue;  // removed
     v1::GroupStatus& group = groups[row.group];
     group.set_state("lost");
     group.set_base_model(row.base_model);
     group.set_epoch(row.epoch);
+    const auto why = paused.find(row.group);
+    if (why != paused.end()) group.set_reason(why->second.reason);
   }
   for (const v1::GroupStatus& attached : attached_groups) {
     groups[attached.group()].MergeFrom(attached);
+    groups[attached.group()].clear_reason();  // `state` and `progress` say it
   }
 
   for (const auto& [name, trouble] : runtime.Troubles()) {

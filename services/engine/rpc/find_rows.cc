@@ -1,6 +1,8 @@
 #include "services/engine/rpc/find_rows.h"
 
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -32,6 +34,18 @@ absl::StatusOr<SamplerRow> FindSampler(Runtime& runtime, const std::string& tena
   }
   if (!row) return NoSuch("sampling session", sampling_session_id, "sampling_session_id");
   return *std::move(row);
+}
+
+QueueStatus QueueOfBaseModel(Runtime& runtime, const std::string& name) {
+  const std::map<std::string, QueueStatus> paused = runtime.hub().PausedGroups();
+  QueueStatus first;
+  for (const GroupRow& group : runtime.directory().Groups()) {
+    if (group.base_model != name) continue;
+    const auto found = paused.find(group.group);
+    if (found == paused.end()) return {};
+    if (!first.paused) first = found->second;
+  }
+  return first;
 }
 
 }  // namespace lathe::engine

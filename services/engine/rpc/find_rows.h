@@ -19,4 +19,8 @@ absl::StatusOr<ModelRow> FindModel(Runtime& runtime, const std::string& tenant_i
 absl::StatusOr<SamplerRow> FindSampler(Runtime& runtime, const std::string& tenant_id,
                                        const std::string& sampling_session_id);
 
+// Returns the state of the base model's queue: paused, with the reason of one of its groups, while
+// none of them is ready.
+QueueStatus QueueOfBaseModel(Runtime& runtime, const std::string& name);
+
 }  // namespace lathe::engine

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
@@ -184,8 +185,10 @@ absl::StatusOr<BaseModelRow> FindServedModel(Runtime& runtime, const std::string
   const bool loading = std::any_of(groups.begin(), groups.end(),
                                    [&](const GroupRow& group) { return group.base_model == name; });
   if (loading || groups.empty()) {
+    const std::string reason = QueueOfBaseModel(runtime, name).reason;
     return absl::UnavailableError(
-        absl::StrFormat("base_model is '%s', its worker is starting; try again", name));
+        absl::StrFormat("base_model is '%s', its worker is starting%s; try again", name,
+                        reason.empty() ? "" : absl::StrCat(": ", reason)));
   }
   return WithDetail(absl::NotFoundError(
                         absl::StrFormat("base_model is '%s', this server has %s", name,

@@ -108,6 +108,11 @@ void ResultHub::SetQueueState(const std::string& group, QueueStatus status) {
     callback({.done = false, .released = false, .queue = status});
 }
 
+std::map<std::string, QueueStatus> ResultHub::PausedGroups() {
+  absl::MutexLock lock(&mu_);
+  return paused_groups_;
+}
+
 void ResultHub::ReleaseAll() {
   std::vector<Callback> waiters;
   {

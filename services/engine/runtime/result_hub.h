@@ -74,6 +74,8 @@ class ResultHub {
                                Callback callback);
   void Cancel(const std::string& request_id, uint64_t wait_id);
 
+  // Returns the groups that are not ready, with the reasons.
+  std::map<std::string, QueueStatus> PausedGroups();
   // Returns the number of unfinished requests by owner: model, session or sampling session.
   std::map<std::string, int64_t> PendingByOwner();
 

@@ -1,5 +1,6 @@
 #include "services/engine/simulation/sim_operator.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -34,6 +35,14 @@ void SimOperator::DrainAnyGroup() {
   world_.time.After(world_.Delay(60 * kSecond), [this, group] {
     Call(DrainGroup{0, group, /*is_draining=*/false});
   });
+}
+
+void SimOperator::RemoveFirstGroup() {
+  const auto& groups = world_.store.groups();
+  const bool others_serve = std::any_of(groups.begin(), groups.end(), [](const auto& entry) {
+    return entry.first != "g0" && !entry.second.base_model.empty();
+  });
+  if (others_serve) Call(RemoveGroup{0, "g0"});
 }
 
 void SimOperator::CleanUp(const std::string& gone) {

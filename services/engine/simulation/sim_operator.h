@@ -1,4 +1,4 @@
-// The operator of the groups: migrates models between them and drains groups.
+// The operator of the groups: migrates models between them, drains and removes groups.
 #pragma once
 
 #include <functional>
@@ -19,6 +19,9 @@ class SimOperator {
   void MoveAnyModel();
   // Drains a group and ends the drain some time later.
   void DrainAnyGroup();
+  // Removes the first group if no worker is attached to it. The other groups keep the base model
+  // served.
+  void RemoveFirstGroup();
   // Call repeatedly after the faults are over. Ends all drains. Also migrates models that the core
   // does not move because they may have ended workers. Such models leave group `gone` (empty: none)
   // and groups that only sample now.

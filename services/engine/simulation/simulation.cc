@@ -151,6 +151,7 @@ void Simulation::PlanFaults() {
   Repeat(swarm.role_change_every, [this] { ChangeRole(); });
   Repeat(swarm.move_every, [this] { operator_.MoveAnyModel(); });
   Repeat(swarm.drain_every, [this] { operator_.DrainAnyGroup(); });
+  Repeat(swarm.remove_group_every, [this] { operator_.RemoveFirstGroup(); });
   if (swarm.group_that_goes < 0) return;
   world_.time.After(world_.Delay(90 * kSecond), [this] { RemoveGroup(); });
 }

@@ -139,6 +139,7 @@ Swarm DrawSwarm(uint64_t seed) {
   // Without these faults no worker goes away.
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
+  if (swarm.num_groups > 1) swarm.remove_group_every = FaultEvery(random, 200);
   return swarm;
 }
 

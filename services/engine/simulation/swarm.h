@@ -40,8 +40,9 @@ struct Swarm {
   int64_t outage_every = 0;        // a group dies and stays away for a while
   int64_t role_change_every = 0;   // an outage that ends with another role
   // Actions of operators.
-  int64_t move_every = 0;   // migration of a model to another group
-  int64_t drain_every = 0;  // drain of a group, ended some time later
+  int64_t move_every = 0;          // migration of a model to another group
+  int64_t drain_every = 0;         // drain of a group, ended some time later
+  int64_t remove_group_every = 0;  // removal of a group without an attached worker
   // If supervised, engines get reports of exits with up to this delay. Otherwise they guess.
   bool is_supervised = false;
   int64_t max_exit_delay = 0;
