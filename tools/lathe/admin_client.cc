@@ -119,6 +119,15 @@ absl::Status AdminClient::ResumeGroup(const std::string& group) {
   return Translate(Stub()->ResumeGroup(&context, request, &response));
 }
 
+absl::Status AdminClient::RemoveGroup(const std::string& group) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::RemoveGroupRequest request;
+  request.set_group(group);
+  v1::RemoveGroupResponse response;
+  return Translate(Stub()->RemoveGroup(&context, request, &response));
+}
+
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(absl::Duration timeout,
                                                      grpc::ClientContext& context) {
   SetDeadline(context, timeout + kDrainMargin);

@@ -29,6 +29,7 @@ class AdminClient {
   absl::Status MoveModel(const v1::MoveModelRequest& request);
   absl::Status DrainGroup(const std::string& group);
   absl::Status ResumeGroup(const std::string& group);
+  absl::Status RemoveGroup(const std::string& group);
   // Waits up to `timeout` for the engine to finish accepted work. `context` must be unused;
   // TryCancel on it from another thread ends the wait.
   absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);

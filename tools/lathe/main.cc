@@ -35,7 +35,8 @@ constexpr Verb kVerbs[] = {
      "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,
      "  lathe group drain GROUP              moves its models to other groups\n"
-     "  lathe group resume GROUP             puts it back into service\n"},
+     "  lathe group resume GROUP             puts it back into service\n"
+     "  lathe group remove GROUP             forgets a group that has ended for good\n"},
     {"keys", KeysCommand,
      "  lathe keys create --tenant NAME      makes an API key\n"
      "  lathe keys list                      lists the keys\n"

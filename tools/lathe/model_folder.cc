@@ -122,11 +122,35 @@ bool IsHalfPrecision(const Json& config) {
   return dtype == "bfloat16" || dtype == "float16";
 }
 
+// Clients name a base model, so a name stands for one folder. A folder that is loaded twice would
+// take its memory twice.
+absl::Status CheckDistinct(const std::vector<ModelFolder>& models, const ModelFolder& model) {
+  for (const ModelFolder& other : models) {
+    if (other.name == model.name) {
+      return NamedError("bad_model_name",
+                        absl::StrCat("model has the name '", model.name, "' twice, for ",
+                                     other.path.string(), " and ", model.path.string(),
+                                     "; expected a name of its own for each base model"));
+    }
+    if (other.path == model.path) {
+      return NamedError("bad_model_name",
+                        absl::StrCat("model has two names for ", model.path.string(), ", '",
+                                     other.name, "' and '", model.name, "'; expected one"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelFolder> ResolveModel(const std::string& argument, const fs::path& hub_cache) {
   const auto [name, path] = SplitArgument(argument);
   const bool has_name = path.size() != argument.size();
+  if (path.empty()) {
+    return NamedError("model_missing", absl::StrCat("model is '", argument,
+                                                    "', expected [NAME=]PATH with a model folder "
+                                                    "or a model id as PATH"));
+  }
   ModelFolder model;
   ASSIGN_OR_RETURN(model.path, FindFolder(path, hub_cache));
   const std::string default_name = IsDirectory(path) ? model.path.filename().string() : path;
@@ -141,6 +165,17 @@ absl::StatusOr<ModelFolder> ResolveModel(const std::string& argument, const fs::
   ASSIGN_OR_RETURN(model.weight_bytes, WeightBytes(model.path));
   model.loaded_bytes = model.weight_bytes * (IsHalfPrecision(config) ? 2 : 1);
   return model;
+}
+
+absl::StatusOr<std::vector<ModelFolder>> ResolveModels(const std::vector<std::string>& arguments,
+                                                       const fs::path& hub_cache) {
+  std::vector<ModelFolder> models;
+  for (const std::string& argument : arguments) {
+    ASSIGN_OR_RETURN(ModelFolder model, ResolveModel(argument, hub_cache));
+    RETURN_IF_ERROR(CheckDistinct(models, model));
+    models.push_back(std::move(model));
+  }
+  return models;
 }
 
 fs::path DefaultHubCache() {

@@ -1,9 +1,10 @@
-// Resolves --model to a folder that a worker can load.
+// Resolves --model to folders that workers can load.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,6 +27,11 @@ struct ModelFolder {
 // snapshot); NAME then defaults to the id. Errors: bad_model_name, model_missing, not_a_model.
 absl::StatusOr<ModelFolder> ResolveModel(const std::string& argument,
                                          const std::filesystem::path& hub_cache);
+
+// Resolves each of `arguments`. Errors besides those of ResolveModel: bad_model_name for two models
+// of one name, or two names of one folder.
+absl::StatusOr<std::vector<ModelFolder>> ResolveModels(const std::vector<std::string>& arguments,
+                                                       const std::filesystem::path& hub_cache);
 
 // Returns $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub.
 std::filesystem::path DefaultHubCache();

@@ -98,5 +98,42 @@ TEST_CASE("A model name is never a path", "[model]") {
   CHECK(ErrorCodeOf(dir, name + "=" + path) == "bad_model_name");
 }
 
+TEST_CASE("A model without a path is refused with what is expected", "[model]") {
+  const TempDir dir;
+  for (const std::string argument : {"tiny=", ""}) {
+    const absl::Status status = ResolveModel(argument, dir.path()).status();
+    CHECK(ErrorCode(status) == "model_missing");
+    CHECK(absl::StrContains(status.message(), "model is '" + argument + "', expected [NAME=]PATH"));
+  }
+}
+
+TEST_CASE("Several models have names and folders of their own", "[model]") {
+  const TempDir dir;
+  WriteModel(dir, "a");
+  WriteModel(dir, "b");
+  const std::string a = (dir.path() / "a").string(), b = (dir.path() / "b").string();
+  const auto resolved = [&](const std::vector<std::string>& arguments) {
+    return ResolveModels(arguments, dir.path());
+  };
+  SECTION("and keep their order") {
+    const auto models = resolved({"org/b=" + b, a});
+    REQUIRE(models.ok());
+    REQUIRE(models->size() == 2);
+    CHECK(models->at(0).name == "org/b");
+    CHECK(models->at(1).name == "a");
+  }
+  SECTION("so one name for two folders is refused") {
+    const absl::Status status = resolved({"m=" + a, "m=" + b}).status();
+    CHECK(ErrorCode(status) == "bad_model_name");
+    CHECK(status.message() == "model has the name 'm' twice, for " + a + " and " + b +
+                                  "; expected a name of its own for each base model");
+  }
+  SECTION("so two names for one folder are refused, also by another path to it") {
+    const absl::Status status = resolved({"m=" + a, "n=" + a + "/../a"}).status();
+    CHECK(ErrorCode(status) == "bad_model_name");
+    CHECK(status.message() == "model has two names for " + a + ", 'm' and 'n'; expected one");
+  }
+}
+
 }  // namespace
 }  // namespace lathe::cli

@@ -80,8 +80,11 @@ class Bench:
         self.started = []
 
     def up(self, *arguments, model=None):
-        self.started.append(
-            Up(self.lathe, self.data_dir, ["--model", model or self.model, *arguments]))
+        return self.up_with("--model", model or self.model, *arguments)
+
+    def up_with(self, *arguments):
+        """`arguments` name the models, or a file that does."""
+        self.started.append(Up(self.lathe, self.data_dir, arguments))
         return self.started[-1]
 
     def run(self, *arguments):

@@ -47,27 +47,37 @@ absl::Status AwaitMove(AdminClient& client, const v1::MoveModelRequest& request,
   }
 }
 
-absl::Status Drain(int argc, const char* const* argv) {
-  DataDirOptions data;
-  std::string group;
-  OptionSet options(
-      "lathe group drain",
-      "Takes a worker group out of service: others of its base model take over its models, "
-      "samples and new models. `lathe status` says when it has nothing more.");
-  AddDataDirOptions(options, data);
-  options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
-  RETURN_IF_ERROR(options.Parse(argc, argv));
-  return AdminClient(OpenDataDir(data)).DrainGroup(group);
-}
+// The verbs that need only the group's name.
+struct GroupVerb {
+  std::string_view name;
+  const char* program;
+  const char* help;
+  absl::Status (AdminClient::*call)(const std::string& group);
+};
 
-absl::Status Resume(int argc, const char* const* argv) {
+constexpr GroupVerb kGroupVerbs[] = {
+    {"drain", "lathe group drain",
+     "Takes a worker group out of service: others of its base model take over its models, samples "
+     "and new models. `lathe status` says when it has nothing more.",
+     &AdminClient::DrainGroup},
+    {"resume", "lathe group resume", "Uses a worker group again that was drained.",
+     &AdminClient::ResumeGroup},
+    {"remove", "lathe group remove",
+     "Forgets a worker group whose workers have ended for good. Other groups of its base model "
+     "take over its models. Without one, the base model is served no longer; models and "
+     "checkpoints of it stay.",
+     &AdminClient::RemoveGroup},
+};
+
+absl::Status Run(const GroupVerb& verb, int argc, const char* const* argv) {
   DataDirOptions data;
   std::string group;
-  OptionSet options("lathe group resume", "Uses a worker group again that was drained.");
+  OptionSet options(verb.program, verb.help);
   AddDataDirOptions(options, data);
   options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
-  return AdminClient(OpenDataDir(data)).ResumeGroup(group);
+  AdminClient client(OpenDataDir(data));
+  return (client.*verb.call)(group);
 }
 
 }  // namespace
@@ -95,10 +105,12 @@ absl::Status MoveCommand(int argc, const char* const* argv) {
 
 absl::Status GroupCommand(int argc, const char* const* argv) {
   const std::string_view action = argc > 1 ? argv[1] : "";
-  if (action == "drain") return Drain(argc - 1, argv + 1);
-  if (action == "resume") return Resume(argc - 1, argv + 1);
-  return WithDetail(
-      absl::InvalidArgumentError("lathe group needs one of drain GROUP, resume GROUP"), "usage");
+  for (const GroupVerb& verb : kGroupVerbs) {
+    if (verb.name == action) return Run(verb, argc - 1, argv + 1);
+  }
+  return WithDetail(absl::InvalidArgumentError(
+                        "lathe group needs one of drain GROUP, resume GROUP, remove GROUP"),
+                    "usage");
 }
 
 }  // namespace lathe::cli

@@ -24,10 +24,18 @@ namespace {
 constexpr absl::Duration kMaxChildExit = absl::Seconds(10);
 
 // A GPU needs no check: the weights are streamed to it and take no host memory.
-absl::Status CheckHostMemory(const UpOptions& options, const ModelFolder& model,
+absl::Status CheckHostMemory(const UpOptions& options, const std::vector<ModelFolder>& models,
                              int64_t available) {
   if (options.device == "cuda") return absl::OkStatus();
-  return CheckMemory(options.num_groups * options.dp * model.loaded_bytes, available);
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ModelOptions& model = options.models[i];
+    RETURN_IF_ERROR(
+        CheckMemory({.model = models[i].name,
+                     .loaded_bytes = options.num_groups * model.dp * models[i].loaded_bytes,
+                     .available_bytes = available,
+                     .share = model.memory_share}));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const LaunchPlan& plan,
@@ -38,16 +46,14 @@ absl::StatusOr<LaunchPlan::Metrics> ClaimPages(const UpOptions& options, const L
   return LaunchPlan::Metrics{pages[0], pages[1], {pages.begin() + 2, pages.end()}};
 }
 
-void SayPlan(const LaunchPlan& plan, Announcer& announcer) {
-  announcer.Say("data", plan.data_dir.path().string());
-  announcer.Say("model",
-                absl::StrFormat("%s from %s (%.2f GB)", plan.model.name, plan.model.path.string(),
-                                static_cast<double>(plan.model.weight_bytes) / 1e9));
-  if (plan.model.name.find('/') != std::string::npos) return;
-  announcer.Say("warning",
-                absl::StrFormat("'%s' is no Hugging Face id: a client that has only this "
-                                "name finds no tokenizer; --model ORG/%s=%s gives one",
-                                plan.model.name, plan.model.name, plan.model.path.string()));
+void SayModel(const ModelFolder& model, Announcer& announcer) {
+  announcer.Say("model", absl::StrFormat("%s from %s (%.2f GB)", model.name, model.path.string(),
+                                         static_cast<double>(model.weight_bytes) / 1e9));
+  if (model.name.find('/') != std::string::npos) return;
+  announcer.Say("warning", absl::StrFormat("'%s' is no Hugging Face id: a client that has only "
+                                           "this name finds no tokenizer; --model ORG/%s=%s gives "
+                                           "one",
+                                           model.name, model.name, model.path.string()));
 }
 
 }  // namespace
@@ -56,22 +62,24 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   Signals signals;
   Announcer announcer;
   ASSIGN_OR_RETURN(const UpOptions options, ParseUpOptions(argc, argv));
-  ASSIGN_OR_RETURN(ModelFolder model, ResolveModel(options.model, DefaultHubCache()));
+  std::vector<std::string> arguments;
+  for (const ModelOptions& model : options.models) arguments.push_back(model.model);
+  ASSIGN_OR_RETURN(std::vector<ModelFolder> models, ResolveModels(arguments, DefaultHubCache()));
   ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(options.listen));
   RETURN_IF_ERROR(CheckVisibleDevices(options.num_ranks(), options.device));
   ASSIGN_OR_RETURN(const int64_t available, AvailableMemoryBytes());
-  RETURN_IF_ERROR(CheckHostMemory(options, model, available));
+  RETURN_IF_ERROR(CheckHostMemory(options, models, available));
 
+  // The memory that is free before any worker starts is divided. A worker that measures later would
+  // see what the other groups have left.
+  std::vector<GroupPlan> groups = PlanGroups(options, models, available);
   LaunchPlan plan{.data_dir = OpenDataDir(options.data),
-                  .model = std::move(model),
+                  .models = std::move(models),
                   .listen = std::move(listen),
                   .has_tls = options.tls.enabled(),
                   .public_url = options.public_url,
                   .drain_timeout = options.drain_timeout,
-                  .groups = PlanGroups(options)};
-  // Divide the memory that is free before any worker starts. A worker that measures later would see
-  // what the other groups have left.
-  if (options.num_groups > 1) plan.memory_bytes_per_group = available / options.num_groups;
+                  .groups = std::move(groups)};
   RETURN_IF_ERROR(plan.data_dir.Create());
   ASSIGN_OR_RETURN(const DataDirLock lock, DataDirLock::Take(plan.data_dir));
   // The children of a `lathe up` that was killed die with it, but their ports are free a little
@@ -84,7 +92,8 @@ absl::Status UpCommand(int argc, const char* const* argv) {
   }
   ASSIGN_OR_RETURN(plan.children, ChildSpecs(options, plan, ProgramDir()));
 
-  SayPlan(plan, announcer);
+  announcer.Say("data", plan.data_dir.path().string());
+  for (const ModelFolder& model : plan.models) SayModel(model, announcer);
   return Launcher(plan, signals, announcer).Run();
 }
 

@@ -43,6 +43,14 @@ std::map<std::string, int64_t> RanksByName(const std::vector<std::string>& worke
   return ranks;
 }
 
+// Returns null if the engine does not know the group.
+const v1::GroupStatus* FindGroup(const v1::GetStatusResponse& status, const std::string& name) {
+  const auto found =
+      std::find_if(status.groups().begin(), status.groups().end(),
+                   [&](const v1::GroupStatus& group) { return group.group() == name; });
+  return found == status.groups().end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 Launcher::Launcher(const LaunchPlan& plan, Signals& signals, Announcer& announcer)
@@ -87,7 +95,7 @@ absl::Duration Launcher::NextWait() const {
 absl::Status Launcher::HandleDeaths() {
   for (const ChildExit& exit : supervisor_.Reap()) {
     for (const auto& ranks : ranks_) ranks->OnExit(exit);
-    if (!is_announced_) RETURN_IF_ERROR(FirstStartFailure(exit));
+    if (!is_announced_) RETURN_IF_ERROR(CheckFirstStart(exit));
     if (LostPeer(exit)) {
       if (exit.early_deaths == kMaxFirstStarts) {
         announcer_.Say(exit.name, absl::StrCat("has lost another rank ", exit.early_deaths,
@@ -107,11 +115,26 @@ std::filesystem::path Launcher::LogPath(const std::string& name) const {
   return plan_.data_dir.logs() / absl::StrCat(name, ".log");
 }
 
-absl::Status Launcher::FirstStartFailure(const ChildExit& exit) const {
+const GroupPlan* Launcher::GroupOf(const std::string& child) const {
+  for (const GroupPlan& group : plan_.groups) {
+    const auto& workers = group.workers;
+    if (std::find(workers.begin(), workers.end(), child) != workers.end()) return &group;
+  }
+  return nullptr;
+}
+
+absl::Status Launcher::CheckFirstStart(const ChildExit& exit) {
   const int most = LostPeer(exit) ? kMaxFirstLosses : kMaxFirstStarts;
   const bool may_go_on = ExitReason(exit.wait_status).empty() && exit.early_deaths < most;
   if (exit.was_ready || may_go_on) return absl::OkStatus();
-  return StartFailure(exit, supervisor_, LogPath(exit.name));
+  const absl::Status failure = StartFailure(exit, supervisor_, LogPath(exit.name));
+  const GroupPlan* const group = GroupOf(exit.name);
+  if (group == nullptr) return failure;
+  if (!failed_models_.insert(group->model).second) return absl::OkStatus();
+  if (failed_models_.size() == plan_.models.size()) return failure;
+  announcer_.Say("failed", absl::StrCat(plan_.models[group->model].name,
+                                        " is not served: ", std::string(failure.message())));
+  return absl::OkStatus();
 }
 
 absl::Status Launcher::Restart() {
@@ -133,7 +156,8 @@ absl::Status Launcher::CheckReadiness() {
       GatewayAnswers()) {
     supervisor_.MarkReady(kGateway);
   }
-  if (supervisor_.AllReady() && !is_announced_) Announce();
+  CheckFailedModels();
+  if (IsComplete() && !is_announced_) Announce();
   return absl::OkStatus();
 }
 
@@ -148,6 +172,19 @@ bool Launcher::IsReady(const GroupPlan& group) const {
                      [this](const std::string& name) { return supervisor_.IsReady(name); });
 }
 
+bool Launcher::IsReady(size_t model) const {
+  return std::all_of(plan_.groups.begin(), plan_.groups.end(), [&](const GroupPlan& group) {
+    return group.model != model || IsReady(group);
+  });
+}
+
+bool Launcher::IsComplete() const {
+  if (!supervisor_.IsReady(kEngine) || !supervisor_.IsReady(kGateway)) return false;
+  return std::all_of(plan_.groups.begin(), plan_.groups.end(), [&](const GroupPlan& group) {
+    return IsReady(group) || failed_models_.contains(group.model);
+  });
+}
+
 void Launcher::CheckEngineAndWorkers() {
   const bool all_are_ready = std::all_of(plan_.groups.begin(), plan_.groups.end(),
                                          [this](const GroupPlan& one) { return IsReady(one); });
@@ -157,15 +194,54 @@ void Launcher::CheckEngineAndWorkers() {
   if (!status.ok()) return;
   supervisor_.MarkReady(kEngine);
   for (const GroupPlan& group : plan_.groups) {
-    const auto found = std::find_if(
-        status->groups().begin(), status->groups().end(),
-        [&](const v1::GroupStatus& group_status) { return group_status.group() == group.name; });
-    if (found != status->groups().end()) CheckGroup(group, *found);
+    if (const auto* const found = FindGroup(*status, group.name)) CheckGroup(group, *found);
   }
-  const auto loading = std::find_if(
-      status->groups().begin(), status->groups().end(),
-      [](const v1::GroupStatus& group_status) { return !group_status.progress().empty(); });
-  if (!is_announced_ && loading != status->groups().end()) announcer_.Loading(loading->progress());
+  RemoveLeftovers(*status);
+  if (!is_announced_) ShowLoading(*status);
+}
+
+void Launcher::ShowLoading(const v1::GetStatusResponse& status) {
+  for (const GroupPlan& group : plan_.groups) {
+    const v1::GroupStatus* const found = FindGroup(status, group.name);
+    if (found == nullptr || found->progress().empty()) continue;
+    const std::string name = plan_.models.size() > 1 ? plan_.models[group.model].name + " " : "";
+    return announcer_.Loading(name + found->progress());
+  }
+}
+
+void Launcher::CheckFailedModels() {
+  for (auto it = failed_models_.begin(); it != failed_models_.end();) {
+    const size_t model = *it++;
+    if (!IsReady(model)) continue;
+    announcer_.Say("model", plan_.models[model].name + " is served now");
+    failed_models_.erase(model);
+  }
+}
+
+void Launcher::RemoveLeftovers(const v1::GetStatusResponse& status) {
+  for (const v1::GroupStatus& left : status.groups()) {
+    const std::string& base_model = left.base_model();
+    const bool is_ours =
+        std::any_of(plan_.groups.begin(), plan_.groups.end(),
+                    [&](const GroupPlan& group) { return group.name == left.group(); });
+    const bool may_be_gone = left.ranks_size() == 0 && !base_model.empty();
+    if (is_ours || !may_be_gone || !IsPlannedName(left.group(), base_model)) continue;
+    const auto model = std::find_if(plan_.models.begin(), plan_.models.end(),
+                                    [&](const ModelFolder& one) { return one.name == base_model; });
+    const bool goes_on = model != plan_.models.end();
+    if (goes_on && !IsReady(static_cast<size_t>(model - plan_.models.begin()))) continue;
+    const absl::Status removed = admin_.RemoveGroup(left.group());
+    if (!removed.ok()) {
+      announcer_.Say("warning", absl::StrCat("group ", left.group(),
+                                             " of an earlier start cannot be removed: ",
+                                             std::string(removed.message())));
+    } else if (!goes_on) {
+      announcer_.Say("warning",
+                     absl::StrCat(base_model,
+                                  " was served from this data directory and is not any more; its "
+                                  "checkpoints stay, and its models until their sessions end"));
+    }
+  }
 }
 
 void Launcher::CheckGroup(const GroupPlan& group, const v1::GroupStatus& group_status) {
@@ -178,6 +254,11 @@ void Launcher::CheckGroup(const GroupPlan& group, const v1::GroupStatus& group_s
 
 void Launcher::Announce() {
   is_announced_ = true;
+  for (const size_t model : failed_models_) {
+    announcer_.Say("warning", absl::StrCat(plan_.models[model].name,
+                                           " is not served yet; its workers are started again and "
+                                           "again, `lathe status` says how they end"));
+  }
   announcer_.Ready(plan_, is_new_key_);
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ class Launcher {
 
   // Returns OK after a stop signal, once the engine is drained. Fails if a child cannot be started
   // for the first time; the child's exit code determines the error word (configuration, permission,
-  // cannot_create, else child_failed). All children are stopped in either case.
+  // cannot_create, else child_failed). A worker fails the start only if no base model is left: the
+  // others are served meanwhile. All children are stopped in either case.
   absl::Status Run();
 
  private:
@@ -36,15 +38,27 @@ class Launcher {
   absl::Status Serve();
   absl::Status HandleDeaths();
   bool IsReady(const GroupPlan& group) const;
-  absl::Status FirstStartFailure(const ChildExit& exit) const;
+  bool IsReady(size_t model) const;
+  // Returns the group of a worker; nullptr: the child is none.
+  const GroupPlan* GroupOf(const std::string& child) const;
+  absl::Status CheckFirstStart(const ChildExit& exit);
   std::filesystem::path LogPath(const std::string& name) const;
   absl::Status Restart();
   absl::Status CheckReadiness();
   void CheckEngineAndWorkers();
   // Marks the workers of `group` ready if `group_status`, the engine's report, says so.
   void CheckGroup(const GroupPlan& group, const v1::GroupStatus& group_status);
+  // Prints the progress of the first group that loads.
+  void ShowLoading(const v1::GetStatusResponse& status);
+  // Says which base models work after all.
+  void CheckFailedModels();
+  // Removes the groups of an earlier `lathe up` that this one does not start. A base model that
+  // moves to a group of another name is removed from its old group once the new one is ready.
+  void RemoveLeftovers(const v1::GetStatusResponse& status);
   bool GatewayAnswers() const;
-  // Called once, when all children are ready for the first time.
+  // Returns true if all children are ready but the workers of failed models.
+  bool IsComplete() const;
+  // Called once, when IsComplete for the first time.
   void Announce();
   absl::Duration NextWait() const;
   // Writes {"up": pid, "engine": pid, ...} to DIR/run/pids.json.
@@ -62,6 +76,7 @@ class Launcher {
   Supervisor supervisor_{clock_};
   AdminClient admin_;
   std::vector<std::unique_ptr<SupervisedRanks>> ranks_;  // one per group of the plan
+  std::set<size_t> failed_models_;  // base models whose workers could not start
   bool has_key_ = false;
   bool is_new_key_ = false;
   bool is_announced_ = false;

@@ -12,17 +12,21 @@ constexpr double kGib = 1 << 30;
 
 }  // namespace
 
-absl::Status CheckMemory(int64_t loaded_bytes, int64_t available_bytes) {
+absl::Status CheckMemory(const MemoryNeed& need) {
   const auto needed =
-      static_cast<int64_t>(kWeightFactor * static_cast<double>(loaded_bytes)) + kProcessBytes;
-  if (needed <= available_bytes) return absl::OkStatus();
-  return WithDetail(
-      absl::ResourceExhaustedError(absl::StrFormat(
-          "the model needs about %.1f GiB of memory (%.1f GiB of weights), %.1f GiB "
-          "are available",
-          static_cast<double>(needed) / kGib, static_cast<double>(loaded_bytes) / kGib,
-          static_cast<double>(available_bytes) / kGib)),
-      "too_little_memory", "model");
+      static_cast<int64_t>(kWeightFactor * static_cast<double>(need.loaded_bytes)) + kProcessBytes;
+  const double share_bytes = need.share * static_cast<double>(need.available_bytes);
+  if (static_cast<double>(needed) <= share_bytes) return absl::OkStatus();
+  std::string message = absl::StrFormat(
+      "the model needs about %.1f GiB of memory (%.1f GiB of weights), %.1f GiB are available",
+      static_cast<double>(needed) / kGib, static_cast<double>(need.loaded_bytes) / kGib,
+      share_bytes / kGib);
+  if (need.share < 1) {
+    absl::StrAppendFormat(&message, ": memory_share of %s is %.3g of %.1f GiB", need.model,
+                          need.share, static_cast<double>(need.available_bytes) / kGib);
+  }
+  return WithDetail(absl::ResourceExhaustedError(message), "too_little_memory",
+                    need.share < 1 ? "memory_share" : "model");
 }
 
 }  // namespace lathe::cli

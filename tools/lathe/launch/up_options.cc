@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/errors.h"
@@ -17,9 +18,11 @@ namespace lathe::cli {
 namespace {
 
 constexpr char kUpDescription[] =
-    "Starts Lathe on this machine: engine, worker and gateway.\n  lathe up --model "
+    "Starts Lathe on this machine: engine, workers and gateway.\n  lathe up --model "
     "Qwen/Qwen3-0.6B=./Qwen3-0.6B\n  lathe up --model Qwen/Qwen3-0.6B --listen 127.0.0.1:0 "
-    "--data-dir /srv/lathe\n  lathe up --model Qwen/Qwen3-0.6B --role train --role sample";
+    "--data-dir /srv/lathe\n  lathe up --model Qwen/Qwen3-0.6B --role train --role sample\n  lathe "
+    "up --model "
+    "Qwen/Qwen3-0.6B --model mine=./mine --memory-share 0.3 --memory-share 0.7";
 
 // Adds the TLS options, which the two public listeners share.
 void AddTransport(const UpOptions& options, std::vector<std::string>& arguments) {
@@ -60,32 +63,28 @@ std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchP
   return arguments;
 }
 
-int NumThreads(const UpOptions& options) {
-  if (options.num_threads > 0) return options.num_threads;
-  const auto num_cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, num_cpus / options.num_ranks());
-}
-
 std::vector<std::string> WorkerArguments(const UpOptions& options, const LaunchPlan& plan,
-                                         const GroupPlan& group, int rank) {
-  const std::string path = plan.model.path.string();
-  std::vector<std::string> arguments = {"--engine",     plan.data_dir.SocketAddress("worker"),
-                                        "--group",      group.name,
-                                        "--model",      absl::StrCat(plan.model.name, "=", path),
-                                        "--dp",         absl::StrCat(options.dp),
-                                        "--fsdp",       absl::StrCat(options.fsdp),
-                                        "--tp",         absl::StrCat(options.tp),
-                                        "--rank",       absl::StrCat(rank),
-                                        "--supervised", "true",
-                                        "--device",     options.device,
-                                        "--threads",    absl::StrCat(NumThreads(options))};
-  if (!options.tokenizer.empty()) {
-    arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
+                                         const GroupPlan& group, int rank, int num_threads) {
+  const ModelOptions& model = options.models[group.model];
+  const ModelFolder& folder = plan.models[group.model];
+  std::vector<std::string> arguments = {
+      "--engine",     plan.data_dir.SocketAddress("worker"),
+      "--group",      group.name,
+      "--model",      absl::StrCat(folder.name, "=", folder.path.string()),
+      "--dp",         absl::StrCat(model.dp),
+      "--fsdp",       absl::StrCat(model.fsdp),
+      "--tp",         absl::StrCat(model.tp),
+      "--rank",       absl::StrCat(rank),
+      "--supervised", "true",
+      "--device",     options.device,
+      "--threads",    absl::StrCat(num_threads)};
+  if (!model.tokenizer.empty()) {
+    arguments.insert(arguments.end(), {"--tokenizer", model.tokenizer});
   }
   if (!group.role.empty()) arguments.insert(arguments.end(), {"--role", group.role});
-  if (plan.memory_bytes_per_group > 0) {
+  if (group.memory_bytes > 0) {
     arguments.insert(arguments.end(),
-                     {"--host-memory-mib", absl::StrCat(plan.memory_bytes_per_group >> 20)});
+                     {"--host-memory-mib", absl::StrCat(group.memory_bytes >> 20)});
   }
   return arguments;
 }
@@ -108,20 +107,30 @@ std::vector<std::string> GatewayArguments(const UpOptions& options, const Launch
   return arguments;
 }
 
-absl::Status CheckMesh(const UpOptions& options) {
-  for (const auto& [name, size] :
-       {std::pair("dp", options.dp), std::pair("fsdp", options.fsdp), std::pair("tp", options.tp),
-        std::pair("groups", options.num_groups)}) {
-    if (size >= 1 && size <= kMaxRanks) continue;
-    return WithDetail(
-        absl::InvalidArgumentError(absl::StrCat(name, " is ", size, ", expected 1 to ", kMaxRanks)),
-        "usage", name);
+absl::Status CheckRanks(const UpOptions& options) {
+  if (options.num_groups < 1 || options.num_groups > kMaxRanks) {
+    return WithDetail(absl::InvalidArgumentError(absl::StrCat("groups is ", options.num_groups,
+                                                              ", expected 1 to ", kMaxRanks)),
+                      "usage", "groups");
   }
   if (options.num_ranks() <= kMaxRanks) return absl::OkStatus();
-  return WithDetail(absl::InvalidArgumentError(absl::StrCat(
-                        options.num_groups > 1 ? "groups x " : "", "dp x fsdp x tp is ",
-                        options.num_ranks(), " ranks on this machine, limit is ", kMaxRanks)),
-                    "usage", "dp");
+  const std::string what =
+      absl::StrCat(options.models.size() > 1 ? "sum over the models of " : "",
+                   options.num_groups > 1 ? "groups x " : "", "dp x fsdp x tp");
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrCat(what, " is ", options.num_ranks(),
+                                              " ranks on this machine, limit is ", kMaxRanks)),
+      "usage", "dp");
+}
+
+// The name of a group when there is one base model.
+std::string GroupName(int index) {
+  return index == 0 ? "default" : absl::StrCat("group", index + 1);
+}
+
+// The name of a group of one of several base models.
+std::string GroupName(const std::string& model, int index) {
+  return index == 0 ? model : absl::StrCat(model, ":", index + 1);
 }
 
 // Resolves num_groups. There must be one role per group or no roles.
@@ -143,30 +152,52 @@ absl::Status CountGroups(UpOptions& options) {
 
 }  // namespace
 
-std::vector<GroupPlan> PlanGroups(const UpOptions& options) {
+int UpOptions::num_ranks() const {
+  int sum = 0;
+  for (const ModelOptions& model : models) sum += num_groups * model.ranks_per_group();
+  return sum;
+}
+
+std::vector<GroupPlan> PlanGroups(const UpOptions& options, const std::vector<ModelFolder>& models,
+                                  int64_t available_bytes) {
   std::vector<GroupPlan> groups;
-  for (int i = 0; i < options.num_groups; ++i) {
-    GroupPlan group{.name = i == 0 ? "default" : absl::StrCat("group", i + 1),
-                    .role = options.roles.empty() ? "" : options.roles[i]};
-    for (int rank = 0; rank < options.ranks_per_group(); ++rank) {
-      std::string name = "worker";
-      if (options.ranks_per_group() > 1) absl::StrAppend(&name, rank);
-      if (options.num_groups > 1) absl::StrAppend(&name, "-", group.name);
-      group.workers.push_back(std::move(name));
+  for (size_t place = 0; place < models.size(); ++place) {
+    const ModelOptions& model = options.models[place];
+    const double share = model.memory_share / options.num_groups;
+    for (int i = 0; i < options.num_groups; ++i) {
+      GroupPlan group{.name = models.size() == 1 ? GroupName(i) : GroupName(models[place].name, i),
+                      .model = place,
+                      .role = options.roles.empty() ? "" : options.roles[i]};
+      if (share < 1) {
+        group.memory_bytes = static_cast<int64_t>(share * static_cast<double>(available_bytes));
+      }
+      for (int rank = 0; rank < model.ranks_per_group(); ++rank) {
+        std::string name = "worker";
+        if (model.ranks_per_group() > 1) absl::StrAppend(&name, rank);
+        if (options.num_all_groups() > 1) {
+          // A model's name has no +, so two groups never share a name.
+          absl::StrAppend(&name, "-", absl::StrReplaceAll(group.name, {{"/", "+"}}));
+        }
+        group.workers.push_back(std::move(name));
+      }
+      groups.push_back(std::move(group));
     }
-    groups.push_back(std::move(group));
   }
   return groups;
+}
+
+bool IsPlannedName(const std::string& group, const std::string& base_model) {
+  for (int i = 0; i < kMaxRanks; ++i) {
+    if (group == GroupName(i) || group == GroupName(base_model, i)) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   UpOptions options;
   OptionSet set("lathe up", kUpDescription);
-  set.Add(&options.model, "up.model", "",
-          "[NAME=]PATH of a model folder, or a model id in the local cache", {.required = true});
-  set.Add(&options.tokenizer, "up.tokenizer", "",
-          "tokenizer id for clients; default: NAME if it has the form org/model, else the "
-          "model's path");
+  ModelFlags flags;
+  AddModelOptions(set, flags);
   set.Add(&options.listen, "up.listen", "127.0.0.1:8080",
           "address of the API, HOST:PORT; port 0 picks a free one");
   AddDataDirOptions(set, options.data);
@@ -176,17 +207,11 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           {.may_hold_password = true});
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
-  set.Add(&options.num_threads, "up.threads", 0, "threads of each rank; 0: its share of the CPUs");
   set.Add(&options.num_groups, "up.groups", 0,
-          "number of worker groups, each with its share of CPUs and memory, or its own GPUs; 0: "
-          "one, or one for each --role");
+          "number of worker groups of each base model, each with its share of CPUs and memory, or "
+          "its own GPUs; 0: one, or one for each --role");
   set.Add(&options.roles, "up.role", {},
           "role of a group: train, sample or both; give it once for each group; default: both");
-  set.Add(&options.dp, "up.dp", 1,
-          "number of replicas in a group; they share the rows of training and the samples");
-  set.Add(&options.fsdp, "up.fsdp", 1,
-          "number of ranks that share the rows of training; each keeps a part of every layer");
-  set.Add(&options.tp, "up.tp", 1, "number of ranks that divide every matrix");
   set.Add(&options.grpc_listen, "up.grpc_listen", "", "also serve gRPC on this HOST:PORT");
   set.Add(&options.tls.cert, "up.tls_cert", "",
           "PEM file with a certificate chain, for HTTPS and TLS for gRPC; read again when it "
@@ -204,13 +229,9 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
           "time that accepted work gets to finish after Ctrl-C");
   RETURN_IF_ERROR(set.Parse(argc, argv));
-  if (options.num_threads < 0) {
-    return WithDetail(absl::InvalidArgumentError(
-                          absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
-                      "usage", "threads");
-  }
+  ASSIGN_OR_RETURN(options.models, DivideBetweenModels(flags));
   RETURN_IF_ERROR(CountGroups(options));
-  RETURN_IF_ERROR(CheckMesh(options));
+  RETURN_IF_ERROR(CheckRanks(options));
   RETURN_IF_ERROR(CheckTransport(options));
   options.config_path = set.config_path();
   return options;
@@ -245,15 +266,18 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   if (!options.store.empty()) {
     children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
   }
+  const auto num_cpus = static_cast<int>(std::thread::hardware_concurrency());
   int place = 0;
   for (const GroupPlan& group : plan.groups) {
-    for (int rank = 0; rank < options.ranks_per_group(); ++rank, ++place) {
-      std::vector<std::string> arguments = WorkerArguments(options, plan, group, rank);
+    const ModelOptions& model = options.models[group.model];
+    const int num_threads = ThreadsPerRank(model, options.num_all_groups(), num_cpus);
+    for (int rank = 0; rank < model.ranks_per_group(); ++rank, ++place) {
+      std::vector<std::string> arguments = WorkerArguments(options, plan, group, rank, num_threads);
       if (plan.metrics) AddMetrics(plan.metrics->workers[place], arguments);
       // libgomp reads these when it is loaded. Spinning threads would take CPU from the others.
       RETURN_IF_ERROR(
           add("worker", std::move(arguments),
-              {absl::StrCat("OMP_NUM_THREADS=", NumThreads(options)), "OMP_WAIT_POLICY=passive"},
+              {absl::StrCat("OMP_NUM_THREADS=", num_threads), "OMP_WAIT_POLICY=passive"},
               group.workers[rank]));
       children.back().overrides = DeviceOf(options, place);
     }

@@ -1,6 +1,7 @@
 // The options of `lathe up`, and the processes that it starts for them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -14,33 +15,28 @@
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/launch/child_process.h"
 #include "tools/lathe/launch/listen_address.h"
+#include "tools/lathe/launch/model_options.h"
 #include "tools/lathe/model_folder.h"
 
 namespace lathe::cli {
 
 struct UpOptions {
-  // [NAME=]PATH, see ResolveModel.
-  std::string model;
-  // Tokenizer id that clients receive. Empty: the worker's default.
-  std::string tokenizer;
+  // One entry for each base model.
+  std::vector<ModelOptions> models;
   std::string listen;
   DataDirOptions data;
   // The engine's store, sqlite:PATH or postgres://…. Empty: the engine's default.
   std::string store;
   // auto, cpu or cuda.
   std::string device;
-  // Threads of each rank; 0: its share of the CPUs.
-  int num_threads = 0;
-  // Number of worker groups, which all have the same mesh. 0: one per role, or one group.
+  // Number of worker groups of each base model, which all have the same mesh. 0: one per role, or
+  // one group.
   int num_groups = 0;
-  // Role of each group: train, sample or both. Empty: `both` for all groups.
+  // Role of each group of a base model: train, sample or both. Empty: `both` for all groups.
   std::vector<std::string> roles;
-  // Number of ranks along each axis of a group's mesh. All ranks are on this machine.
-  int dp = 1;
-  int fsdp = 1;
-  int tp = 1;
-  int ranks_per_group() const { return dp * fsdp * tp; }
-  int num_ranks() const { return num_groups * ranks_per_group(); }
+  // Number of groups, and of ranks, of all base models.
+  int num_all_groups() const { return num_groups * static_cast<int>(models.size()); }
+  int num_ranks() const;
   // HOST:PORT of the public gRPC service. Empty: it is not opened on TCP.
   std::string grpc_listen;
   // Certificates of `listen` and `grpc_listen`. Without one, both are served without TLS.
@@ -64,25 +60,35 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv);
 
 struct GroupPlan {
   std::string name;
+  size_t model = 0;                  // index of its base model
   std::string role;                  // empty: the worker's default
   std::vector<std::string> workers;  // names of its processes, by rank
+  // Host memory that it may use on a CPU. 0: all that is free, which it measures itself.
+  int64_t memory_bytes = 0;
 };
 
-// Names groups "default", "group2", "group3", …. A process is "worker", or "worker0", "worker1", …
-// if a group has several ranks. With several groups, the group's name follows: "worker0-group2".
-std::vector<GroupPlan> PlanGroups(const UpOptions& options);
+// Plans the groups of `models`, which are those of `options`. `available_bytes`: host memory that
+// is free before any worker starts.
+//
+// The groups of a single base model are "default", "group2", "group3", …. Groups of several have
+// the names of their models, "NAME", "NAME:2", …, so that a group keeps its base model when other
+// models come and go. A process is "worker", or "worker0", "worker1", … if a group has several
+// ranks. With several groups, the group's name follows, with + for /: "worker0-Qwen+Qwen3-8B:2".
+std::vector<GroupPlan> PlanGroups(const UpOptions& options, const std::vector<ModelFolder>& models,
+                                  int64_t available_bytes);
+
+// Returns true if PlanGroups may give this name to a group of `base_model`.
+bool IsPlannedName(const std::string& group, const std::string& base_model);
 
 // The resolved options: everything that `lathe up` runs.
 struct LaunchPlan {
   DataDir data_dir;
-  ModelFolder model;
+  std::vector<ModelFolder> models;
   ListenAddress listen;
   bool has_tls = false;
   std::string public_url;
   absl::Duration drain_timeout;
   std::vector<GroupPlan> groups;
-  // Host memory that each group may use on a CPU. 0: a single group, which measures it itself.
-  int64_t memory_bytes_per_group = 0;
   // Addresses of the metrics pages.
   struct Metrics {
     ListenAddress gateway;
