@@ -50,7 +50,10 @@ TEST_CASE("Half-precision weights are counted as they are loaded", "[model]") {
 TEST_CASE("A path may hold an equals sign", "[model]") {
   const TempDir dir;
   WriteModel(dir, "lr=3");
-  CHECK(ResolveModel("m=" + (dir.path() / "lr=3").string(), dir.path())->name == "m");
+  const auto model = ResolveModel("m=" + (dir.path() / "lr=3").string(), dir.path());
+  REQUIRE(model.ok());
+  CHECK(model->name == "m");
+  CHECK(model->path == dir.path() / "lr=3");
   CHECK(ErrorCodeOf(dir, (dir.path() / "lr=3").string()) == "bad_model_name");
 }
 

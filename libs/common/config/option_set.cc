@@ -190,7 +190,7 @@ absl::Status OptionSet::CheckRequired() const {
 
 absl::Status OptionSet::Set(Option& option, const std::vector<std::string>& values,
                             std::string origin) {
-  const absl::Status status = SetOption(option.target, values);
+  const absl::Status status = SetOption(option.target, values, option.traits.keeps_commas);
   if (!status.ok()) {
     return ConfigurationError(
         absl::StrCat(option.key, ": ", std::string(status.message()), " (from ", origin, ")"));

@@ -42,6 +42,9 @@ struct OptionTraits {
   bool may_hold_password = false;
   // Allowed values; empty: any value.
   std::vector<std::string> choices = {};
+  // Lists come from a repeated flag, a YAML list, or text with commas. True if their items may have
+  // commas, so that text is one item.
+  bool keeps_commas = false;
 };
 
 // Constructed in main and used before any thread starts. The variables must outlive it.

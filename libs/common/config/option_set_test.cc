@@ -20,6 +20,7 @@ struct Example {
   std::vector<std::string> engines;
   std::vector<int> ranks;
   std::vector<double> shares;
+  std::vector<std::string> paths;
   std::string secret;
   OptionSet options{"lathe-example", "An example."};
 
@@ -32,6 +33,7 @@ struct Example {
     options.Add(&engines, "gateway.engine", {}, "engine addresses");
     options.Add(&ranks, "gateway.ranks", {1}, "numbers of ranks");
     options.Add(&shares, "gateway.share", {}, "shares");
+    options.Add(&paths, "gateway.path", {}, "paths", {.keeps_commas = true});
     options.Add(&secret, "gateway.secret", "", "a secret", {.secret = true});
   }
 
@@ -100,6 +102,29 @@ TEST_CASE("Lists of numbers are read as lists of text are", "[config]") {
     const absl::Status status = example.Parse({"--ranks", "2", "--ranks", "two"});
     CHECK(status.message() == "gateway.ranks: 'two' is not a 32-bit integer (from --ranks)");
     CHECK(example.ranks == std::vector<int>{1});
+  }
+}
+
+TEST_CASE("A list of paths is never split at commas", "[config]") {
+  Example example;
+  SECTION("of a flag") {
+    REQUIRE(example.Parse({"--path", "a,b"}).ok());
+    CHECK(example.paths == std::vector<std::string>{"a,b"});
+  }
+  SECTION("of a repeated flag") {
+    REQUIRE(example.Parse({"--path", "a,b", "--path", "c"}).ok());
+    CHECK(example.paths == std::vector<std::string>{"a,b", "c"});
+  }
+  SECTION("of the environment") {
+    const Variable variable("LATHE_GATEWAY__PATH", "a,b");
+    REQUIRE(example.Parse({}).ok());
+    CHECK(example.paths == std::vector<std::string>{"a,b"});
+  }
+  SECTION("of a file") {
+    const std::string text = GENERATE("'a,b'", "['a,b']");
+    const ConfigFile file("gateway:\n  path: " + text + "\n");
+    REQUIRE(example.Parse({"--config", file.path}).ok());
+    CHECK(example.paths == std::vector<std::string>{"a,b"});
   }
 }
 

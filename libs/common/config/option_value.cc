@@ -42,9 +42,11 @@ struct Setter {
 };
 
 template <typename T>
-absl::Status SetList(std::vector<T>& target, const std::vector<std::string>& values) {
-  std::vector<std::string> items = values;
-  if (values.size() == 1) items = absl::StrSplit(values.front(), ',', absl::SkipEmpty());
+absl::Status SetList(std::vector<T>& target, std::vector<std::string> items, bool keeps_commas) {
+  if (items.size() == 1 && !keeps_commas) {
+    const std::string text = items.front();
+    items = absl::StrSplit(text, ',', absl::SkipEmpty());
+  }
   std::vector<T> list(items.size());
   for (size_t i = 0; i < items.size(); ++i) RETURN_IF_ERROR(Setter{items[i]}(&list[i]));
   target = std::move(list);
@@ -54,6 +56,7 @@ absl::Status SetList(std::vector<T>& target, const std::vector<std::string>& val
 // Sets a list from any number of values, and any other variable from one.
 struct AnySetter {
   const std::vector<std::string>& values;
+  bool keeps_commas;
 
   template <typename T>
   absl::Status operator()(T* target) const {
@@ -62,7 +65,7 @@ struct AnySetter {
   }
   template <typename T>
   absl::Status operator()(std::vector<T>* target) const {
-    return SetList(*target, values);
+    return SetList(*target, values, keeps_commas);
   }
 };
 
@@ -87,8 +90,9 @@ bool IsList(const OptionTarget& target) {
          std::holds_alternative<std::vector<double>*>(target);
 }
 
-absl::Status SetOption(const OptionTarget& target, const std::vector<std::string>& values) {
-  return std::visit(AnySetter{values}, target);
+absl::Status SetOption(const OptionTarget& target, const std::vector<std::string>& values,
+                       bool keeps_commas) {
+  return std::visit(AnySetter{values, keeps_commas}, target);
 }
 
 std::string OptionText(const OptionTarget& target) { return std::visit(Writer{}, target); }

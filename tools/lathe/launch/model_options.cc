@@ -67,10 +67,11 @@ void AddModelOptions(OptionSet& set, ModelFlags& flags) {
           "[NAME=]PATH of a model folder, or a model id in the local cache; give it once for each "
           "base model; --tokenizer, --threads, --memory-share, --dp, --fsdp and --tp then have one "
           "value for all, or one for each in the same order",
-          {.required = true});
+          {.required = true, .keeps_commas = true});
   set.Add(&flags.tokenizers, "up.tokenizer", {},
           "tokenizer id for clients; default: NAME if it has the form org/model, else the "
-          "model's path");
+          "model's path",
+          {.keeps_commas = true});
   set.Add(&flags.num_threads, "up.threads", {0},
           "threads of each rank; 0: its share of the CPUs, which are divided equally between "
           "groups");

@@ -18,6 +18,16 @@ absl::StatusOr<UpOptions> Parse(std::vector<const char*> arguments) {
   return ParseUpOptions(static_cast<int>(arguments.size()), arguments.data());
 }
 
+absl::StatusOr<UpOptions> ParseFile(const std::string& text) {
+  char path[] = "/tmp/lathe-up-XXXXXX";
+  const int fd = mkstemp(path);
+  REQUIRE(write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  close(fd);
+  auto options = Parse({"--config", path});
+  unlink(path);
+  return options;
+}
+
 std::string Refusal(const std::vector<const char*>& arguments) {
   const absl::Status status = Parse(arguments).status();
   CHECK(ErrorCode(status) == "usage");
@@ -92,13 +102,8 @@ TEST_CASE("Up: each model may get a part of its own", "[up]") {
 }
 
 TEST_CASE("Up: the parts come from a file too", "[up]") {
-  char path[] = "/tmp/lathe-up-XXXXXX";
-  const int fd = mkstemp(path);
-  const std::string text = "up:\n  model: [org/a=./a, b]\n  memory_share: [0.5, 0.25]\n  tp: 2\n";
-  REQUIRE(write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  close(fd);
-  const auto options = Parse({"--config", path});
-  unlink(path);
+  const auto options =
+      ParseFile("up:\n  model: [org/a=./a, b]\n  memory_share: [0.5, 0.25]\n  tp: 2\n");
   REQUIRE(options.ok());
   REQUIRE(options->models.size() == 2);
   CHECK(options->models[0].model == "org/a=./a");
@@ -106,6 +111,20 @@ TEST_CASE("Up: the parts come from a file too", "[up]") {
   CHECK(options->models[1].memory_share == 0.25);
   CHECK(options->models[0].tp == 2);
   CHECK(options->models[1].tp == 2);
+}
+
+TEST_CASE("Up: a file without a model is refused", "[up]") {
+  CHECK(ParseFile("up:\n  model: []\n").status().message() ==
+        "model is empty, expected [NAME=]PATH");
+}
+
+TEST_CASE("Up: a comma or an equals sign belongs to the path", "[up]") {
+  const std::string path = GENERATE("./a,b", "mine=./a,b", "mine=./lr=3,b");
+  const auto options = Parse({"--model", path.c_str(), "--tokenizer", "./t,u"});
+  REQUIRE(options.ok());
+  REQUIRE(options->models.size() == 1);
+  CHECK(options->models[0].model == path);
+  CHECK(options->models[0].tokenizer == "./t,u");
 }
 
 TEST_CASE("Up: a wrong division is refused with the option, its value and its bound", "[up]") {
@@ -130,7 +149,6 @@ TEST_CASE("Up: a wrong division is refused with the option, its value and its bo
         "memory_share is 0.75 + 0.75 = 1.5 for 2 models, limit is 1");
   CHECK(of_two({"--tokenizer", "x", "--tokenizer", "y", "--tokenizer", "z"}) ==
         "tokenizer has 3 values for 2 models; expected one for all, or one for each");
-  CHECK(Refusal({"--model", ""}) == "model is empty, expected [NAME=]PATH");
 }
 
 TEST_CASE("Up: processes have names of their own whatever the models are called", "[up]") {
