@@ -84,6 +84,30 @@ TEST_CASE("Base models: one whose only group is removed is refused by name", "[c
   CHECK_FALSE(h.AnswerTo(h.CreateModel(h.session, 3)).error.has_value());
 }
 
+TEST_CASE("Base models: requests for a removed group fail, and its models go on later", "[core]") {
+  SamplerHarness h;
+  const std::string model = h.NewModel(h.session, 1);
+  Step(h, model, 1);
+  const bool were_sent = GENERATE(false, true);
+  const bool is_known_to_be_gone = GENERATE(false, true);
+  if (!were_sent) h.DetachWorker(is_known_to_be_gone);
+  const std::vector<CallId> waiting = {h.Gradient(model, 3), h.Step(model, 4),
+                                       h.Sample(h.sampler, 1)};
+  if (were_sent) h.DetachWorker(is_known_to_be_gone);
+  REQUIRE(Remove(h, "g").empty());
+  const bool restarts = GENERATE(false, true);
+  if (restarts) h.RestartEngine();
+  for (const CallId call : waiting) {
+    REQUIRE(h.Done(call));
+    CHECK(h.ErrorOf(call)->code == "unknown_base_model");
+    CHECK(h.ErrorOf(call)->message == "base_model base not found; served: none yet");
+    h.Post(Delivered{h.AnswerTo(call).id});
+  }
+  Replace(h);
+  Step(h, model, 5);
+  CHECK(h.worker->Weights(model) == Words{"step 2 [1]", "step 6 [5]"});
+}
+
 TEST_CASE("Base models: models of a removed group go on in another group", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);

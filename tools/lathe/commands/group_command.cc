@@ -64,8 +64,8 @@ constexpr GroupVerb kGroupVerbs[] = {
      &AdminClient::ResumeGroup},
     {"remove", "lathe group remove",
      "Forgets a worker group whose workers have ended for good. Other groups of its base model "
-     "take over its models. Without one, the base model is served no longer; models and "
-     "checkpoints of it stay.",
+     "take over its models. Without one, the base model is served no longer and waiting requests "
+     "for it fail; its models and checkpoints stay.",
      &AdminClient::RemoveGroup},
 };
 
