@@ -81,6 +81,9 @@ class Saboteur {
                                : "TRIGGER pause BEFORE INSERT ON audit",
                      " FOR EACH ROW EXECUTE FUNCTION pause()"));
   }
+  void AwaitPause() {
+    Await("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+  }
   // Ends the session that sleeps. Later sessions do not sleep.
   void EndPause() { EndSessionThatWaitsFor("PgSleep", "DELETE FROM pauses"); }
 
@@ -155,10 +158,11 @@ TEST_CASE("PostgresStore: a session that ends between two writes leaves each wri
 
 TEST_CASE("PostgresStore: a leader that was replaced during its COMMIT learns it", "[store]") {
   Fixture f;
-  f.saboteur.PauseAt("a", /*at_commit=*/true);
-  std::future<absl::Status> commit = f.StartCommit({Audit("a")});
   auto other = PostgresStore::Open({.url = f.harness.database().url()});
   REQUIRE(other.ok());
+  f.saboteur.PauseAt("a", /*at_commit=*/true);
+  std::future<absl::Status> commit = f.StartCommit({Audit("a")});
+  f.saboteur.AwaitPause();
   std::future<int64_t> next_term =
       std::async(std::launch::async, [&] { return (*other)->TakeLeadership()->term; });
   // The takeover waits for the row that the commit holds.
