@@ -53,8 +53,9 @@ TEST_CASE("LinearTable: adapters have as many parameters as those of the hosted 
           "[models]") {
   for (const HostedModel& model : kHosted) {
     INFO(model.name);
+    const DecoderSpec spec = SpecOf(model);
     std::map<LoraFamily, int64_t> counts;
-    for (const LinearSpec& linear : SpecOf(model).linears->rows) {
+    for (const LinearSpec& linear : spec.linears->rows) {
       counts[linear.group] += linear.in_features + linear.out_features;
     }
     CHECK(counts[LoraFamily::kMlp] == model.mlp);
