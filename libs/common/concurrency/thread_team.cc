@@ -19,7 +19,9 @@ constexpr int kTasksBits = 32;
 constexpr uint64_t kTasksMask = (uint64_t{1} << kTasksBits) - 1;
 
 // True while this thread runs a task.
-thread_local bool is_in_task = false;
+// Aligned as pointers are: mold 1.10 may lay out a program so that it does not load if all its
+// thread-local data is aligned less.
+alignas(void*) thread_local bool is_in_task = false;
 
 inline void Relax() {
 #if defined(__x86_64__)

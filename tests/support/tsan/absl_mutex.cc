@@ -30,7 +30,9 @@ Function LibraryFunction(void* ours) {
 
 // Marks a call as outermost. The library's functions call each other, and only the outermost call
 // is announced.
-thread_local bool is_inside = false;
+// Aligned as pointers are: mold 1.10 may lay out a program so that it does not load if all its
+// thread-local data is aligned less.
+alignas(void*) thread_local bool is_inside = false;
 struct Inside {
   const bool is_outermost = !is_inside;
   Inside() { is_inside = true; }
