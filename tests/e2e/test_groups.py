@@ -224,7 +224,8 @@ def test_versions_are_files_where_memory_is_not_served():
 def test_the_group_that_trains_is_killed_while_its_version_is_read(tmp_path):
     options = {"train": ("--role", "train"), "sample": ("--role", "sample")}
     points = FailPoints(tmp_path)
-    service = GroupService(ROLES, options)
+    # The version of a snapshot would be a file.
+    service = GroupService(ROLES, options, snapshot_interval="1h")
     service.env.update(points.env)
     with service:
         model = new_model(client_of(service))
