@@ -81,9 +81,7 @@ class Saboteur {
                                : "TRIGGER pause BEFORE INSERT ON audit",
                      " FOR EACH ROW EXECUTE FUNCTION pause()"));
   }
-  void AwaitPause() {
-    Await("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-  }
+  void AwaitPause() { Await("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"); }
   // Ends the session that sleeps. Later sessions do not sleep.
   void EndPause() { EndSessionThatWaitsFor("PgSleep", "DELETE FROM pauses"); }
 
