@@ -9,7 +9,7 @@ import pytest
 from support.lathe_server import ROOT
 
 
-# What suits a tiny random model: it learns only what it is trained on, at high learning rates.
+# A tiny random model learns only what it is trained on, at high learning rates.
 SFT = ["--words", "14", "--held-out-words", "0", "--batch-size", "14", "--steps", "40",
        "--learning-rate", "3e-3"]
 RL = ["--numbers", "5", "--held-out-problems", "0", "--prompts-per-step", "25",

@@ -32,7 +32,7 @@ FAMILIES = {
 }
 BF16 = {f"{family}_bf16": [*arguments, "--dtype", "bfloat16", "--shards", "2"]
         for family, arguments in FAMILIES.items()}
-# What only some models of a family have.
+# Folders with what only some models of a family have.
 SPECIAL = {
     # Heads as those of SmolLM2.
     "llama_9_heads": folder("llama", "--head-dim", "8", **LLAMA, hidden_size=72,
