@@ -60,6 +60,8 @@ ThreadTeam::ThreadTeam(int64_t num_threads) {
 
 ThreadTeam::~ThreadTeam() { Stop(); }
 
+bool ThreadTeam::IsInTask() { return is_in_task; }
+
 void ThreadTeam::Stop() {
   is_stopping_ = true;
   ++num_wakings_;

@@ -26,6 +26,9 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
+  // Returns true inside a task of any team, where Run uses this thread only.
+  static bool IsInTask();
+
   // Number of threads: the caller and its helpers.
   int64_t num_threads() const { return static_cast<int64_t>(helpers_.size()) + 1; }
 

@@ -16,6 +16,31 @@ WeightPanels PanelsOf(int64_t n, int64_t k, at::ScalarType dtype) {
   return {.data = nullptr, .is_bf16 = dtype == at::kBFloat16, .n = n, .k = k};
 }
 
+template <typename From>
+void ToFloat(const From* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+// Returns `rows` [n, k] in `dtype`, contiguous. Does not use at::to where a folder needs it: each
+// thread that reads tensors would start a thread pool of ATen's.
+at::Tensor Converted(const at::Tensor& rows, at::ScalarType dtype) {
+  const at::Tensor from = rows.contiguous();
+  if (from.scalar_type() == dtype) return from;
+  if (dtype != at::kFloat) return from.to(dtype);
+  at::Tensor to = at::empty(from.sizes(), dtype);
+  float* const out = to.mutable_data_ptr<float>();
+  switch (from.scalar_type()) {
+    case at::kHalf:
+      ToFloat(from.const_data_ptr<at::Half>(), from.numel(), out);
+      return to;
+    case at::kBFloat16:
+      ToFloat(from.const_data_ptr<at::BFloat16>(), from.numel(), out);
+      return to;
+    default:
+      return from.to(dtype);
+  }
+}
+
 }  // namespace
 
 BaseWeight::BaseWeight(int64_t n, int64_t k, at::ScalarType dtype, at::Device device)
@@ -59,7 +84,7 @@ void BaseWeight::SetRows(int64_t first, const at::Tensor& rows) {
   for (int64_t done = 0; done < rows.size(0); done += kRowsTogether) {
     const int64_t num_rows = std::min(kRowsTogether, rows.size(0) - done);
     const int64_t row = first + done;
-    const at::Tensor part = rows.narrow(0, done, num_rows).to(dtype()).contiguous();
+    const at::Tensor part = Converted(rows.narrow(0, done, num_rows), dtype());
     const int64_t first_panel = row / kMatmulPanel;
     const int64_t end_panel = (row + num_rows - 1) / kMatmulPanel + 1;
     ForParts(end_panel - first_panel, /*grain=*/1, [&](int64_t begin, int64_t end) {

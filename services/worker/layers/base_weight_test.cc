@@ -43,7 +43,8 @@ TEST_CASE("BaseWeight: parts set one after another, in any order, make one matri
 TEST_CASE("BaseWeight: takes rows of other dtypes, and more than it converts at a time",
           "[layers][base_weight]") {
   at::manual_seed(3);
-  const at::Tensor halves = at::randn({9000, 3}).to(at::kHalf);
+  const at::ScalarType dtype = GENERATE(at::kHalf, at::kBFloat16, at::kDouble);
+  const at::Tensor halves = at::randn({9000, 3}).to(dtype);
   BaseWeight weight(9010, 3, at::kFloat, at::kCPU);
   weight.SetRows(7, halves);
   CHECK(at::equal(weight.ToTensor().narrow(0, 7, 9000), halves.to(at::kFloat)));

@@ -32,10 +32,10 @@ inline bool HasCpuRows(const at::Tensor& x) {
 inline constexpr int64_t kTasksPerThread = 4;
 
 // Calls run(begin, end) for parts of [0, num_items). Each part but the last has at least `grain`
-// items; fewer do not pay for another thread.
+// items; fewer do not pay for another thread. A task of a team does not start a team of its own.
 template <typename F>
 void ForParts(int64_t num_items, int64_t grain, const F& run) {
-  if (num_items <= grain) {
+  if (num_items <= grain || ThreadTeam::IsInTask()) {
     if (num_items > 0) run(int64_t{0}, num_items);
     return;
   }

@@ -1,6 +1,7 @@
 #include "services/worker/models/decoder_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "libs/common/status_macros.h"
+#include "services/worker/layers/cpu_rows.h"
 
 namespace lathe::worker {
 namespace {
@@ -71,6 +73,27 @@ class Reader {
     BaseWeight out(matrix.n(), matrix.k(), DtypeOf(matrix), options_.device());
     RETURN_IF_ERROR(Fill(matrix, out));
     return out;
+  }
+
+  // Reads every matrix, on all threads. Digests and copies take longer than reading a cached file.
+  absl::StatusOr<std::vector<BaseWeight>> ReadEach(const std::vector<Matrix>& matrices) {
+    const auto num_matrices = static_cast<int64_t>(matrices.size());
+    std::vector<BaseWeight> weights(num_matrices);
+    std::vector<absl::Status> statuses(num_matrices);
+    std::atomic<bool> has_failed = false;
+    // Stacked tensors are one task, because they may share a panel.
+    ComputeTeam().Run(num_matrices, [&](int64_t i, int64_t /*thread*/) {
+      if (has_failed) return;
+      absl::StatusOr<BaseWeight> weight = Read(matrices[i]);
+      statuses[i] = weight.status();
+      if (weight.ok()) {
+        weights[i] = *std::move(weight);
+      } else {
+        has_failed = true;
+      }
+    });
+    for (absl::Status& status : statuses) RETURN_IF_ERROR(std::move(status));
+    return weights;
   }
 
   // Reads this rank's share of FSDP unit `unit` and keeps it. The unit holds the matrices of
@@ -159,10 +182,9 @@ class Reader {
   absl::Status Fill(const Matrix& matrix, BaseWeight& out) {
     int64_t row = 0;
     for (const Part& part : matrix.parts) {
-      ASSIGN_OR_RETURN(
-          const at::Tensor tensor,
-          tensors_.ReadPart(part.name + ".weight", ShapeOf(matrix, part), matrix.dim, part.shard));
-      out.SetRows(row, tensor);
+      RETURN_IF_ERROR(tensors_.StreamPart(
+          part.name + ".weight", ShapeOf(matrix, part), matrix.dim, part.shard,
+          [&](int64_t first, const at::Tensor& rows) { out.SetRows(row + first, rows); }));
       row += part.shard.padded_size();
     }
     return absl::OkStatus();
@@ -317,18 +339,15 @@ absl::Status ReadShared(const ModelPart& part, const RankGroup& fsdp, at::Device
 }
 
 absl::Status ReadWhole(const ModelPart& part, Reader& reader, DecoderWeights& weights) {
-  ASSIGN_OR_RETURN(BaseWeight embedding, reader.Read(EmbeddingOf(part)));
-  weights.embedding = {std::move(embedding)};
-  for (const Matrix& matrix : StackedMatrices(part)) {
-    ASSIGN_OR_RETURN(BaseWeight weight, reader.Read(matrix));
-    weights.stacks.push_back(std::move(weight));
-  }
-  if (part.whole.tie_word_embeddings) {
-    weights.lm_head = weights.embedding;
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(BaseWeight lm_head, reader.Read(HeadOf(part)));
-  weights.lm_head = {std::move(lm_head)};
+  // The largest matrices come first: threads end together only if the last ones are small.
+  std::vector<Matrix> matrices = {EmbeddingOf(part)};
+  if (!part.whole.tie_word_embeddings) matrices.push_back(HeadOf(part));
+  const auto num_large = static_cast<int64_t>(matrices.size());
+  for (Matrix& matrix : StackedMatrices(part)) matrices.push_back(std::move(matrix));
+  ASSIGN_OR_RETURN(weights.stacks, reader.ReadEach(matrices));
+  weights.embedding = {weights.stacks.front()};
+  weights.lm_head = {weights.stacks[num_large - 1]};  // that of the embedding if tied
+  weights.stacks.erase(weights.stacks.begin(), weights.stacks.begin() + num_large);
   return absl::OkStatus();
 }
 

@@ -300,6 +300,37 @@ TEST_CASE("ReadDecoderWeights: ranks that keep shares read and hold no more than
   }
 }
 
+TEST_CASE("ReadDecoderWeights: any number of threads reads the tensors and their hash",
+          "[models]") {
+  const bool is_tied = GENERATE(true, false);
+  const at::ScalarType dtype = GENERATE(at::kBFloat16, at::kHalf);
+  CAPTURE(is_tied, dtype);
+  const TempDir dir;
+  // The embedding is several pieces, the last of them no whole panel.
+  WriteRandomFolder(dir.path(), {.num_layers = 3,
+                                 .hidden_size = 512,
+                                 .intermediate_size = 1024,
+                                 .head_dim = 64,
+                                 .vocab_size = 1500,
+                                 .is_tied = is_tied,
+                                 .dtype = dtype});
+  const auto spec = ReadModelConfig(dir.path());
+  auto whole = HfTensors::Open(dir.path(), /*progress=*/nullptr);
+  REQUIRE(VisitTensors(*spec, *whole).ok());
+  const int num_threads = at::get_num_threads();
+  for (const int threads : {1, 2, 5}) {
+    at::set_num_threads(threads);
+    const Rank rank = std::move(ReadAllRanks(dir.path(), 1)[0]);
+    CHECK(rank.tensors.ContentHash("config") == whole->ContentHash("config"));
+    for (const auto& [name, tensor] : Named(rank, is_tied, dtype)) {
+      auto again = HfTensors::Open(dir.path(), /*progress=*/nullptr);
+      CAPTURE(threads, name);
+      CHECK(at::equal(again->Read(name, tensor.sizes()).value(), tensor));
+    }
+  }
+  at::set_num_threads(num_threads);
+}
+
 TEST_CASE("ReadDecoderWeights: progress ends at one, however little a rank reads", "[models]") {
   const TempDir dir;
   WriteModelFolder(dir.path(), RandomTensors(48, /*is_tied=*/false, at::kFloat),

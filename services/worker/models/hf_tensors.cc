@@ -10,6 +10,8 @@
 
 #include "libs/common/status_macros.h"
 #include "services/worker/formats/safetensors/sha256.h"
+#include "services/worker/kernels/cpu/matmul/weight_panels.h"
+#include "services/worker/layers/cpu_rows.h"
 #include "services/worker/models/json_file.h"
 
 namespace lathe::worker {
@@ -41,6 +43,25 @@ Sha256 BeginDigest(const SafetensorsFile::Entry& entry) {
   return digest;
 }
 
+// Bytes that are read, hashed and stored together.
+constexpr int64_t kPieceBytes = int64_t{512} << 10;
+
+// Returns the number of rows of a piece: whole panels, at least one.
+int64_t PieceRows(int64_t row_bytes) {
+  return std::max<int64_t>(1, kPieceBytes / (row_bytes * kMatmulPanel)) * kMatmulPanel;
+}
+
+// Returns the slices of a tensor that hold `rows` of its part `shard` of dimension `dim`.
+std::vector<SafetensorsFile::Slice> SlicesOf(int64_t dim, const Shard& shard, const Shard& rows) {
+  std::vector<SafetensorsFile::Slice> slices = {{.dim = 0, .begin = rows.begin, .size = rows.size}};
+  if (dim == 0) {
+    slices[0].begin += shard.begin;
+  } else {
+    slices.push_back({.dim = dim, .begin = shard.begin, .size = shard.size});
+  }
+  return slices;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(
@@ -61,34 +82,53 @@ absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(
 absl::StatusOr<HfTensors> HfTensors::Open(const std::filesystem::path& folder,
                                           std::function<void(double)> progress) {
   HfTensors tensors;
-  tensors.progress_ = std::move(progress);
   ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> files, WeightFiles(folder));
   for (const std::filesystem::path& file : files) RETURN_IF_ERROR(tensors.AddFile(file));
+  absl::MutexLock lock(&tensors.account_->mu);
+  tensors.account_->progress = std::move(progress);
   return tensors;
 }
 
 absl::Status HfTensors::AddFile(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
   for (const std::string& name : file.names()) {
-    if (!file_of_.emplace(name, files_.size()).second) {
+    if (!account.file_of.emplace(name, files_.size()).second) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s: tensor %s is in another shard too", path.string(), name));
     }
-    total_bytes_ += file.Find(name)->num_bytes;
+    account.total_bytes += file.Find(name)->num_bytes;
   }
   files_.push_back(std::move(file));
   return absl::OkStatus();
 }
 
+bool HfTensors::Has(const std::string& name) const { return DtypeOf(name).has_value(); }
+
 std::optional<at::ScalarType> HfTensors::DtypeOf(const std::string& name) const {
-  const auto it = file_of_.find(name);
-  if (it == file_of_.end()) return std::nullopt;
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
+  const auto it = account.file_of.find(name);
+  if (it == account.file_of.end()) return std::nullopt;
   return files_[it->second].Find(name)->dtype;
 }
 
+void HfTensors::Ignore(const std::string& name) {
+  absl::MutexLock lock(&account_->mu);
+  account_->file_of.erase(name);
+}
+
+int64_t HfTensors::read_bytes() const {
+  absl::MutexLock lock(&account_->mu);
+  return account_->read_bytes;
+}
+
 absl::StatusOr<size_t> HfTensors::Find(const std::string& name, at::IntArrayRef shape) const {
-  const auto it = file_of_.find(name);
-  if (it == file_of_.end()) {
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
+  const auto it = account.file_of.find(name);
+  if (it == account.file_of.end()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " is missing"));
   }
   const SafetensorsFile::Entry& entry = *files_[it->second].Find(name);
@@ -104,12 +144,22 @@ absl::StatusOr<size_t> HfTensors::Find(const std::string& name, at::IntArrayRef 
   return it->second;
 }
 
-void HfTensors::Took(const std::string& name, int64_t num_bytes) {
-  const auto it = file_of_.find(name);
-  passed_bytes_ += files_[it->second].Find(name)->num_bytes;
-  read_bytes_ += num_bytes;
-  file_of_.erase(it);
-  if (progress_) progress_(static_cast<double>(passed_bytes_) / static_cast<double>(total_bytes_));
+void HfTensors::Took(const std::string& name, int64_t num_bytes,
+                     std::optional<std::string> digest) {
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
+  const auto it = account.file_of.find(name);
+  account.passed_bytes += files_[it->second].Find(name)->num_bytes;
+  account.read_bytes += num_bytes;
+  if (digest.has_value()) {
+    account.digests[name] = *std::move(digest);
+  } else {
+    account.undigested[name] = it->second;
+  }
+  account.file_of.erase(it);
+  if (!account.progress) return;
+  account.progress(static_cast<double>(account.passed_bytes) /
+                   static_cast<double>(account.total_bytes));
 }
 
 absl::StatusOr<at::Tensor> HfTensors::Read(const std::string& name, at::IntArrayRef shape) {
@@ -117,8 +167,7 @@ absl::StatusOr<at::Tensor> HfTensors::Read(const std::string& name, at::IntArray
   ASSIGN_OR_RETURN(at::Tensor tensor, files_[file].Read(name));
   Sha256 digest = BeginDigest(*files_[file].Find(name));
   digest.Update(tensor.const_data_ptr(), tensor.nbytes());
-  digests_[name] = digest.HexDigest();
-  Took(name, static_cast<int64_t>(tensor.nbytes()));
+  Took(name, static_cast<int64_t>(tensor.nbytes()), digest.HexDigest());
   return tensor;
 }
 
@@ -129,28 +178,45 @@ absl::StatusOr<at::Tensor> HfTensors::ReadPart(const std::string& name, at::IntA
   ASSIGN_OR_RETURN(
       at::Tensor tensor,
       files_[file].ReadSlice(name, {.dim = dim, .begin = shard.begin, .size = shard.size}));
-  undigested_[name] = file;
-  Took(name, static_cast<int64_t>(tensor.nbytes()));
+  Took(name, static_cast<int64_t>(tensor.nbytes()), /*digest=*/std::nullopt);
   return tensor;
+}
+
+// Reads pieces that a core's cache holds: memory that is new for every tensor costs a page fault
+// for each 4 KiB, and the digest reads what the file's read has just written.
+absl::Status HfTensors::StreamPart(const std::string& name, at::IntArrayRef shape, int64_t dim,
+                                   const Shard& shard, const TakeRows& take) {
+  ASSIGN_OR_RETURN(const size_t file, Find(name, shape));
+  const SafetensorsFile::Entry& entry = *files_[file].Find(name);
+  std::optional<Sha256> digest;
+  if (shard.size == shape[dim]) digest = BeginDigest(entry);
+  const int64_t num_rows = dim == 0 ? shard.size : shape[0];
+  const int64_t piece_rows = PieceRows(entry.num_bytes / shape[0]);
+  int64_t num_bytes = 0;
+  for (int64_t row = 0; row < num_rows; row += piece_rows) {
+    const Shard rows = {.begin = row, .size = std::min(piece_rows, num_rows - row)};
+    ASSIGN_OR_RETURN(const at::Tensor piece,
+                     files_[file].ReadSlices(name, SlicesOf(dim, shard, rows)));
+    if (digest.has_value()) digest->Update(piece.const_data_ptr(), piece.nbytes());
+    num_bytes += static_cast<int64_t>(piece.nbytes());
+    take(row, piece);
+  }
+  Took(name, num_bytes,
+       digest.has_value() ? std::optional(digest->HexDigest()) : std::optional<std::string>());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<at::Tensor> HfTensors::ReadRows(const std::string& name, at::IntArrayRef shape,
                                                int64_t dim, const Shard& shard, const Shard& rows) {
   ASSIGN_OR_RETURN(const size_t file, Find(name, shape));
-  std::vector<SafetensorsFile::Slice> slices = {{.dim = 0, .begin = rows.begin, .size = rows.size}};
-  if (dim == 0) {
-    slices[0].begin += shard.begin;
-  } else {
-    slices.push_back({.dim = dim, .begin = shard.begin, .size = shard.size});
-  }
-  ASSIGN_OR_RETURN(at::Tensor tensor, files_[file].ReadSlices(name, slices));
-  read_bytes_ += static_cast<int64_t>(tensor.nbytes());
+  ASSIGN_OR_RETURN(at::Tensor tensor, files_[file].ReadSlices(name, SlicesOf(dim, shard, rows)));
+  absl::MutexLock lock(&account_->mu);
+  account_->read_bytes += static_cast<int64_t>(tensor.nbytes());
   return tensor;
 }
 
 void HfTensors::EndRows(const std::string& name) {
-  undigested_[name] = file_of_.at(name);
-  Took(name, /*num_bytes=*/0);
+  Took(name, /*num_bytes=*/0, /*digest=*/std::nullopt);
 }
 
 absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
@@ -160,43 +226,66 @@ absl::Status HfTensors::ReadInto(const std::string& name, at::Tensor out) {
 }
 
 std::vector<std::string> HfTensors::Remaining() const {
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
   std::vector<std::string> names;
-  for (const auto& [name, file] : file_of_) names.push_back(name);
+  for (const auto& [name, file] : account.file_of) names.push_back(name);
   return names;
 }
 
-absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(
-    int64_t index, int64_t num_ranks, const std::function<void(double)>& progress) const {
+std::vector<std::pair<std::string, size_t>> HfTensors::ShareOf(int64_t index,
+                                                               int64_t num_ranks) const {
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
   std::vector<int64_t> dealt_bytes(num_ranks);
   std::vector<std::pair<std::string, size_t>> own;
-  for (const auto& [name, file] : undigested_) {
+  for (const auto& [name, file] : account.undigested) {
     const auto least = std::min_element(dealt_bytes.begin(), dealt_bytes.end());
     *least += files_[file].Find(name)->num_bytes;
     if (least - dealt_bytes.begin() == index) own.emplace_back(name, file);
   }
+  return own;
+}
+
+absl::StatusOr<std::string> HfTensors::DigestOf(const std::string& name, size_t file) const {
+  Sha256 digest = BeginDigest(*files_[file].Find(name));
+  RETURN_IF_ERROR(files_[file].Stream(
+      name, [&](const void* data, int64_t num_bytes) { digest.Update(data, num_bytes); }));
+  return digest.HexDigest();
+}
+
+absl::StatusOr<HfTensors::Digests> HfTensors::DigestShare(
+    int64_t index, int64_t num_ranks, const std::function<void(double)>& progress) const {
+  const std::vector<std::pair<std::string, size_t>> own = ShareOf(index, num_ranks);
+  int64_t own_bytes = 0;
+  for (const auto& [name, file] : own) own_bytes += files_[file].Find(name)->num_bytes;
+
+  std::vector<absl::StatusOr<std::string>> results(own.size());
+  absl::Mutex mu;
+  int64_t done_bytes = 0;  // guarded by mu
+  ComputeTeam().Run(static_cast<int64_t>(own.size()), [&](int64_t i, int64_t /*thread*/) {
+    const auto& [name, file] = own[i];
+    results[i] = DigestOf(name, file);
+    absl::MutexLock lock(&mu);
+    done_bytes += files_[file].Find(name)->num_bytes;
+    if (progress) progress(static_cast<double>(done_bytes) / static_cast<double>(own_bytes));
+  });
   Digests digests;
-  int64_t done_bytes = 0;
-  for (const auto& [name, file] : own) {
-    const SafetensorsFile::Entry& entry = *files_[file].Find(name);
-    Sha256 digest = BeginDigest(entry);
-    RETURN_IF_ERROR(files_[file].Stream(
-        name, [&](const void* data, int64_t num_bytes) { digest.Update(data, num_bytes); }));
-    digests[name] = digest.HexDigest();
-    done_bytes += entry.num_bytes;
-    if (progress) {
-      progress(static_cast<double>(done_bytes) / static_cast<double>(dealt_bytes[index]));
-    }
+  for (size_t i = 0; i < own.size(); ++i) {
+    ASSIGN_OR_RETURN(digests[own[i].first], std::move(results[i]));
   }
   return digests;
 }
 
 absl::Status HfTensors::AddDigests(const Digests& digests) {
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
   for (const auto& [name, digest] : digests) {
-    if (!undigested_.contains(name)) {
+    if (!account.undigested.contains(name)) {
       return absl::FailedPreconditionError(
           absl::StrCat("another rank has read a part of tensor ", name, ", this one has not"));
     }
-    digests_[name] = digest;
+    account.digests[name] = digest;
   }
   return absl::OkStatus();
 }
@@ -228,12 +317,14 @@ absl::StatusOr<std::string> HfTensors::FirstRowsDigest() const {
 }
 
 std::string HfTensors::ContentHash(const std::string& prefix) const {
-  for (const auto& [name, file] : undigested_) {
-    TORCH_CHECK(digests_.contains(name), "no digest of ", name);
+  Account& account = *account_;
+  absl::MutexLock lock(&account.mu);
+  for (const auto& [name, file] : account.undigested) {
+    TORCH_CHECK(account.digests.contains(name), "no digest of ", name);
   }
   Sha256 digest;
   digest.Update(prefix);
-  for (const auto& [name, tensor_digest] : digests_) {
+  for (const auto& [name, tensor_digest] : account.digests) {
     digest.Update(absl::StrCat("\n", name, " ", tensor_digest));
   }
   return digest.HexDigest();

@@ -5,11 +5,15 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <absl/base/thread_annotations.h>
 #include <absl/status/statusor.h>
+#include <absl/synchronization/mutex.h>
 
 #include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/spec/shard.h"
@@ -29,14 +33,17 @@ absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(const std::filesy
 //
 // A rank that reads part of a tensor does not have all bytes for its digest. Ranks that shard the
 // same tensors therefore divide the digests among them (DigestShare), and each adds all of them.
+//
+// Several threads may read different tensors at once.
 class HfTensors {
  public:
   // Opens all files of `folder`. Errors as WeightFiles and SafetensorsFile::Open. `progress`
-  // receives the fraction of bytes done; a tensor that is read in part counts whole.
+  // receives the fraction of bytes done, on the thread that read last and never on two at once; a
+  // tensor that is read in part counts whole.
   static absl::StatusOr<HfTensors> Open(const std::filesystem::path& folder,
                                         std::function<void(double)> progress);
 
-  bool Has(const std::string& name) const { return file_of_.count(name) > 0; }
+  bool Has(const std::string& name) const;
 
   // Returns the stored dtype of `name`, or nullopt if the tensor is missing or was read.
   std::optional<at::ScalarType> DtypeOf(const std::string& name) const;
@@ -50,6 +57,12 @@ class HfTensors {
   absl::StatusOr<at::Tensor> ReadPart(const std::string& name, at::IntArrayRef shape, int64_t dim,
                                       const Shard& shard);
 
+  // Calls take(first, rows) for all rows of what ReadPart would return, some at a time: `rows` are
+  // those from `first` on, in the stored dtype. Errors as Read.
+  using TakeRows = std::function<void(int64_t first, const at::Tensor& rows)>;
+  absl::Status StreamPart(const std::string& name, at::IntArrayRef shape, int64_t dim,
+                          const Shard& shard, const TakeRows& take);
+
   // Reads `rows` (may be empty) of what ReadPart would return, for ranks that read different rows
   // of one tensor. Any number of calls, then EndRows. Errors as Read.
   absl::StatusOr<at::Tensor> ReadRows(const std::string& name, at::IntArrayRef shape, int64_t dim,
@@ -60,20 +73,20 @@ class HfTensors {
   absl::Status ReadInto(const std::string& name, at::Tensor out);
 
   // Marks a tensor as deliberately unused.
-  void Ignore(const std::string& name) { file_of_.erase(name); }
+  void Ignore(const std::string& name);
 
   // Returns the names not yet read or ignored, sorted.
   std::vector<std::string> Remaining() const;
 
   // Bytes of tensors read so far, without those that DigestShare reads.
-  int64_t read_bytes() const { return read_bytes_; }
+  int64_t read_bytes() const;
 
   // Hex SHA-256 by name.
   using Digests = std::map<std::string, std::string>;
 
   // Returns the digests of this rank's share of the tensors that were read in part. Every one of
-  // `num_ranks` ranks has about as many bytes. Reads these tensors whole, piece by piece.
-  // `progress` receives the fraction of their bytes done after each tensor.
+  // `num_ranks` ranks has about as many bytes. Reads these tensors whole, piece by piece, on all
+  // threads. `progress` receives the fraction of their bytes done after each tensor.
   absl::StatusOr<Digests> DigestShare(int64_t index, int64_t num_ranks,
                                       const std::function<void(double)>& progress = nullptr) const;
   // Adds the result of DigestShare on any rank. FailedPrecondition if that rank has read other
@@ -98,17 +111,30 @@ class HfTensors {
   absl::Status AddFile(const std::filesystem::path& path);
   // Returns the index of the file with tensor `name`, after checking its shape and float dtype.
   absl::StatusOr<size_t> Find(const std::string& name, at::IntArrayRef shape) const;
-  // Records that `name` is done; `num_bytes` are the bytes read since the last count.
-  void Took(const std::string& name, int64_t num_bytes);
+  // Returns the tensors, with their files, that DigestShare digests on rank `index`.
+  std::vector<std::pair<std::string, size_t>> ShareOf(int64_t index, int64_t num_ranks) const;
+  // Reads the whole tensor `name` of a file for its digest.
+  absl::StatusOr<std::string> DigestOf(const std::string& name, size_t file) const;
+  // Records that `name` is done, whole if it has a digest; `num_bytes` are the bytes read since the
+  // last count.
+  void Took(const std::string& name, int64_t num_bytes, std::optional<std::string> digest);
+
+  // What changes as tensors are read.
+  struct Account {
+    absl::Mutex mu;
+    // Tensors not read yet -> index into files_.
+    std::map<std::string, size_t> file_of ABSL_GUARDED_BY(mu);
+    Digests digests ABSL_GUARDED_BY(mu);  // tensors read -> digest of dtype, shape, bytes
+    // Tensors read in part -> index into files_.
+    std::map<std::string, size_t> undigested ABSL_GUARDED_BY(mu);
+    int64_t total_bytes ABSL_GUARDED_BY(mu) = 0;
+    int64_t passed_bytes ABSL_GUARDED_BY(mu) = 0;  // of tensors that were read in part or whole
+    int64_t read_bytes ABSL_GUARDED_BY(mu) = 0;
+    std::function<void(double)> progress ABSL_GUARDED_BY(mu);
+  };
 
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, size_t> file_of_;     // tensors not read yet -> index into files_
-  Digests digests_;                           // tensors read -> digest of dtype, shape, bytes
-  std::map<std::string, size_t> undigested_;  // tensors read in part -> index into files_
-  std::function<void(double)> progress_;
-  int64_t total_bytes_ = 0;
-  int64_t passed_bytes_ = 0;  // all bytes of tensors that were read in part or whole
-  int64_t read_bytes_ = 0;
+  std::unique_ptr<Account> account_ = std::make_unique<Account>();
 };
 
 }  // namespace lathe::worker
