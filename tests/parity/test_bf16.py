@@ -1,4 +1,4 @@
-"""bf16 weights multiplied in bf16: closer to the exact numbers than HF and PEFT in bf16 are."""
+"""bf16 weights in either arithmetic: closer to the exact numbers than HF and PEFT in bf16 are."""
 
 import pathlib
 
@@ -15,19 +15,21 @@ needs_bf16 = pytest.mark.skipif(
     "avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(),
     reason="this CPU does not multiply bf16 (AVX512-BF16)")
 each_folder = pytest.mark.parametrize("variant", ["sharded_bf16", *BF16, "smollm2"])
+each_arithmetic = pytest.mark.parametrize(
+    "compute_dtype", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 
 
 def mean_error(a, b):
     return (a.float() - b.float()).abs().mean().item()
 
 
-@needs_bf16
+@each_arithmetic
 @each_folder
-def test_logits(folders, run_driver, variant):
+def test_logits(folders, run_driver, variant, compute_dtype):
     folder = folders(variant)
     prompt = reference.text_tokens(folder, 500)
     results, _ = run_driver(folder, [{"op": "logits", "tokens": prompt, "name": "l"}],
-                            compute_dtype="bf16")
+                            compute_dtype=compute_dtype)
     exact, narrow = reference.load_base(folder), reference.load_base(folder).to(torch.bfloat16)
     with torch.no_grad():
         expected, hf = (m(torch.tensor([prompt])).logits[0].float() for m in (exact, narrow))
@@ -38,9 +40,9 @@ def test_logits(folders, run_driver, variant):
     assert mean_error(ours, wanted) < mean_error(theirs, wanted)
 
 
-@needs_bf16
+@each_arithmetic
 @each_folder
-def test_gradients(folders, run_driver, tmp_path, variant):
+def test_gradients(folders, run_driver, tmp_path, variant, compute_dtype):
     folder, loss, rank = folders(variant), Loss("cross_entropy"), 8
     model = reference.load_peft(folder, rank)
     weights = reference.random_lora(model, seed=1)
@@ -63,7 +65,7 @@ def test_gradients(folders, run_driver, tmp_path, variant):
          {"op": "set_weights", "model": "m", "file": str(tmp_path / "weights.safetensors")},
          {"op": "train", "name": "t", "requests": [request]},
          {"op": "dump", "model": "m", "what": "gradient", "name": "g"}],
-        compute_dtype="bf16")
+        compute_dtype=compute_dtype)
     ours = {name: results[f"g.{name}"] for name in exact}
 
     def distance(gradients):
@@ -74,8 +76,8 @@ def test_gradients(folders, run_driver, tmp_path, variant):
     assert 0 < distance(ours) < distance(peft)
 
 
+@each_arithmetic
 @each_folder
-@pytest.mark.parametrize("compute_dtype", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 def test_the_sampler_equals_the_trainer(folders, run_driver, tmp_path, compute_dtype, variant):
     """After three steps of training, at each temperature."""
     folder, loss = folders(variant), Loss("cross_entropy")

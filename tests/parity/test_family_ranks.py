@@ -13,10 +13,12 @@ STEPS = 3
 # With the epsilon of test_ranks.py, rounding alone moves a matrix of Qwen2 by 1e-5: PEFT in fp32
 # ends that far from PEFT in fp64. With this one it is 6e-7.
 ADAM = types.AdamParams(learning_rate=1e-3, eps=1e-2)
-# A rank that is killed, and the mesh of its group. dp has copies of a whole model in all families.
+# A rank that is killed, and the mesh of its group.
 KILLS = {"tp 2": (1, {"tp": 2}), "fsdp 2": (0, {"fsdp": 2})}
-# Biases of two KV heads over four ranks, where neighbours hold the same one; three of nine heads.
-SPLITS = {"qwen2": {"tp": 4}, "llama_9_heads": {"tp": 3}}
+# Two KV heads over four ranks, where neighbours hold the same one; copies of the model; three of
+# nine heads.
+SPLITS = [*((family, mesh) for family in FAMILIES for mesh in ({"tp": 4}, {"dp": 2})),
+          ("llama_9_heads", {"tp": 3})]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,10 @@ def test_ranks_compute_what_one_rank_does_though_one_is_killed(alone, variant, m
     check_same(run_with_a_kill(folder, axes, killed, STEPS, ADAM), expected)
 
 
-@pytest.mark.parametrize("variant", SPLITS)
-def test_heads_are_split_among_ranks(alone, variant):
+@pytest.mark.parametrize("variant, mesh", SPLITS, ids=str)
+def test_heads_or_copies_are_shared_among_ranks(alone, variant, mesh):
     folder, expected = alone(variant)
-    with RankService(folder, **SPLITS[variant]) as service:
+    with RankService(folder, **mesh) as service:
         run = Run(service, steps=STEPS, adam=ADAM)
         assert service.exit_codes == []
     check_same(run, expected)
