@@ -1,7 +1,8 @@
 #include "services/engine/scheduler/fair_queue.h"
 
+#include <algorithm>
 #include <iterator>
-#include <set>
+#include <limits>
 #include <utility>
 
 namespace lathe::engine {
@@ -57,10 +58,24 @@ void FairQueue::Advance() {
   turn_started_ = false;
 }
 
+void FairQueue::SkipPoorRounds(const std::set<std::string>& passed) {
+  int64_t num_rounds = std::numeric_limits<int64_t>::max();
+  for (auto& [name, tenant] : tenants_) {
+    if (passed.count(name) > 0) continue;
+    std::string owner;
+    const int64_t missing = NextOwner(tenant, &owner).items.front().tokens - tenant.deficit;
+    num_rounds = std::min(num_rounds, (missing - 1) / quantum_tokens_);  // the next one pays
+  }
+  for (auto& [name, tenant] : tenants_) {
+    if (passed.count(name) == 0) tenant.deficit += num_rounds * quantum_tokens_;
+  }
+}
+
 std::vector<FairQueue::Item> FairQueue::Take(
     const std::function<Fit(const std::string& tenant, const Item&)>& fit) {
   std::vector<Item> taken;
   std::set<std::string> passed;
+  size_t num_poor = 0;  // tenants in a row that could not pay
   while (passed.size() < tenants_.size()) {
     const auto at_tenant = AtOrAfter(tenants_, current_);
     if (at_tenant->first != current_) {
@@ -81,8 +96,12 @@ std::vector<FairQueue::Item> FairQueue::Take(
     }
     if (items.front().tokens > tenant.deficit) {
       Advance();
+      if (++num_poor < tenants_.size() - passed.size()) continue;
+      SkipPoorRounds(passed);
+      num_poor = 0;
       continue;
     }
+    num_poor = 0;
     const Fit answer = fit(current_, items.front());
     if (answer == Fit::kEnd) break;
     if (answer == Fit::kPassTenant) {

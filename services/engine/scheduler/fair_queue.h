@@ -5,6 +5,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,7 +37,8 @@ class FairQueue {
     kEnd,
   };
 
-  // Takes items in fair order. `fit` decides for each item in turn; kTake takes it. After kEnd the
+  // Takes items in fair order. Costs about one look at each tenant per item, however many tokens
+  // items have. `fit` decides for each item in turn; kTake takes it. After kEnd the
   // same item is first the next time. A tenant that was passed keeps its turn.
   std::vector<Item> Take(const std::function<Fit(const std::string& tenant, const Item&)>& fit);
 
@@ -55,6 +57,9 @@ class FairQueue {
 
   Owner& NextOwner(Tenant& tenant, std::string* name);
   void Advance();
+  // Lets the tenants that are not in `passed` save up for the rounds in which none of them could
+  // pay for its next item.
+  void SkipPoorRounds(const std::set<std::string>& passed);
 
   const int64_t quantum_tokens_;
   std::map<std::string, Tenant> tenants_;  // tenants with items

@@ -1,6 +1,10 @@
 #include "services/engine/scheduler/fair_queue.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace lathe::engine {
 namespace {
@@ -82,6 +86,48 @@ TEST_CASE("FairQueue: it never idles while anything waits", "[scheduler]") {
   FairQueue queue(1);
   queue.Push("a", "m", {"huge", 1'000'000});
   CHECK(Take(queue, 1) == Names{"huge"});
+}
+
+// Would take a year if each quantum were a step.
+TEST_CASE("FairQueue: the cost of an item does not depend on its tokens", "[scheduler]") {
+  FairQueue queue(1);
+  queue.Push("a", "m", {"a", 4'000'000'000'000'000});
+  queue.Push("b", "m", {"b1", 2'000'000'000'000'000});
+  queue.Push("b", "m", {"b2", 1'999'999'999'999'999});
+  queue.Push("c", "m", {"c", 1});
+  CHECK(Take(queue, 4) == Names{"c", "b1", "b2", "a"});
+}
+
+// The order that giving one quantum after another has.
+TEST_CASE("FairQueue: tenants that save up are served as in a round for each quantum",
+          "[scheduler]") {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::map<std::string, std::vector<FairQueue::Item>> waiting;
+    FairQueue queue(7);
+    for (const char* tenant : {"a", "b", "c", "d"}) {
+      for (int i = 0; i < 5; ++i) {
+        const FairQueue::Item item = {tenant + std::to_string(i),
+                                      static_cast<int64_t>(random() % 200 + 1)};
+        waiting[tenant].push_back(item);
+        queue.Push(tenant, "m", item);
+      }
+    }
+    Names expected;
+    std::map<std::string, int64_t> saved;
+    while (expected.size() < 20) {
+      for (auto& [tenant, items] : waiting) {
+        if (items.empty()) continue;
+        saved[tenant] += 7;
+        while (!items.empty() && items.front().tokens <= saved[tenant]) {
+          saved[tenant] -= items.front().tokens;
+          expected.push_back(items.front().id);
+          items.erase(items.begin());
+        }
+      }
+    }
+    CHECK(Take(queue, 20) == expected);
+  }
 }
 
 TEST_CASE("FairQueue: an item that did not fit is first the next time", "[scheduler]") {
