@@ -3,6 +3,8 @@
 #pragma once
 
 #include <immintrin.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -167,6 +169,8 @@ LATHE_DEFINE_BLOCK(
 typedef float NarrowFloats __attribute__((vector_size(32)));
 typedef int32_t NarrowWords __attribute__((vector_size(32)));
 inline constexpr int64_t kNarrowLanes = 8;
+// Units of a panel that all strips use before the next ones: 8 KiB.
+inline constexpr int64_t kNarrowUnits = 32;
 
 LATHE_INLINE NarrowFloats LoadNarrow(const float* x) {
   NarrowFloats v;
@@ -176,53 +180,87 @@ LATHE_INLINE NarrowFloats LoadNarrow(const float* x) {
 
 LATHE_INLINE void StoreNarrow(const NarrowFloats& v, float* x) { std::memcpy(x, &v, sizeof(v)); }
 
+// Columns of a panel that are multiplied together, and the part of the inner index. Sums of a part
+// that is not the last are kept in `kept` [rows, kMatmulPanel].
+struct Strip {
+  int64_t column;
+  int64_t first;
+  int64_t end;
+  float* kept;
+};
+
+template <int kRows, int kVectors, bool kIsBf16>
+LATHE_INLINE void MultiplyStrip(const PanelBlock& block, const Strip& strip) {
+  constexpr int64_t kColumns = kVectors * kNarrowLanes;
+  float* const y = block.y + strip.column;
+  float* const kept = strip.kept + strip.column;
+  const bool is_chained = strip.first > 0 || block.sums == Sums::kContinue;
+  NarrowFloats sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const float* const from = strip.first > 0 ? kept + m * kMatmulPanel : y + m * block.y_stride;
+      sums[m][v] = is_chained ? LoadNarrow(from + v * kNarrowLanes) : NarrowFloats{};
+    }
+  }
+  const auto add = [&](const auto& word, int64_t i) LATHE_INLINE_LAMBDA {
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      float number;
+      std::memcpy(&number, block.x + m * block.x_stride + 4 * i, sizeof(number));
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[m][v] += (NarrowFloats)word(v) * number;
+    }
+  };
+  const int64_t first_unit = kIsBf16 ? strip.first / 2 : strip.first;
+  const float* unit =
+      reinterpret_cast<const float*>(block.panel) + first_unit * kMatmulPanel + strip.column;
+  for (int64_t i = strip.first; i < strip.end; ++i, unit += kMatmulPanel) {
+    if (kColumns < kMatmulPanel) {
+      FetchAhead(reinterpret_cast<const char*>(unit + kNarrowUnits * kMatmulPanel),
+                 kColumns / kLanes);
+    }
+    const auto load = [unit](int v) LATHE_INLINE_LAMBDA {
+      return (NarrowWords)LoadNarrow(unit + v * kNarrowLanes);
+    };
+    if constexpr (kIsBf16) {
+      add([load](int v) LATHE_INLINE_LAMBDA { return load(v) << 16; }, i);
+      if (++i == strip.end) break;
+      constexpr auto kUpper = static_cast<int32_t>(0xffff0000);
+      add([load](int v) LATHE_INLINE_LAMBDA { return load(v) & kUpper; }, i);
+    } else {
+      add(load, i);
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      if (strip.end < block.numbers) {
+        StoreNarrow(sums[m][v], kept + m * kMatmulPanel + v * kNarrowLanes);
+        continue;
+      }
+      float* const to = y + m * block.y_stride + v * kNarrowLanes;
+      if (block.sums == Sums::kAdd) sums[m][v] += LoadNarrow(to);
+      StoreNarrow(sums[m][v], to);
+    }
+  }
+}
+
+// Memory is read from the begin to the end: strips after the first one find their part of the panel
+// in the first-level cache.
 template <int kRows, bool kIsBf16>
 LATHE_INLINE void BlockNarrow(const PanelBlock& block) {
   // Few rows take more columns at a time, because each chain of sums waits for itself.
   constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
-  for (int64_t column = 0; column < kMatmulPanel; column += kVectors * kNarrowLanes) {
-    float* const y = block.y + column;
-    NarrowFloats sums[kRows][kVectors];
-#pragma GCC unroll 8
-    for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        sums[m][v] = block.sums == Sums::kContinue
-                         ? LoadNarrow(y + m * block.y_stride + v * kNarrowLanes)
-                         : NarrowFloats{};
-      }
-    }
-    const auto add = [&](const auto& word, int64_t i) LATHE_INLINE_LAMBDA {
-#pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) {
-        float number;
-        std::memcpy(&number, block.x + m * block.x_stride + 4 * i, sizeof(number));
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sums[m][v] += (NarrowFloats)word(v) * number;
-      }
-    };
-    const float* unit = reinterpret_cast<const float*>(block.panel) + column;
-    for (int64_t i = 0; i < block.numbers; ++i, unit += kMatmulPanel) {
-      const auto load = [unit](int v) LATHE_INLINE_LAMBDA {
-        return (NarrowWords)LoadNarrow(unit + v * kNarrowLanes);
-      };
-      if constexpr (kIsBf16) {
-        add([load](int v) LATHE_INLINE_LAMBDA { return load(v) << 16; }, i);
-        if (++i == block.numbers) break;
-        constexpr auto kUpper = static_cast<int32_t>(0xffff0000);
-        add([load](int v) LATHE_INLINE_LAMBDA { return load(v) & kUpper; }, i);
-      } else {
-        add(load, i);
-      }
-    }
-#pragma GCC unroll 8
-    for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        float* const to = y + m * block.y_stride + v * kNarrowLanes;
-        if (block.sums == Sums::kAdd) sums[m][v] += LoadNarrow(to);
-        StoreNarrow(sums[m][v], to);
-      }
+  constexpr int64_t kColumns = kVectors * kNarrowLanes;
+  alignas(32) float kept[kRows * kMatmulPanel];
+  const int64_t most = kColumns == kMatmulPanel ? block.numbers : kNarrowUnits * (kIsBf16 ? 2 : 1);
+  for (int64_t first = 0; first < block.numbers; first += most) {
+    const int64_t end = std::min(first + most, block.numbers);
+    for (int64_t column = 0; column < kMatmulPanel; column += kColumns) {
+      MultiplyStrip<kRows, kVectors, kIsBf16>(block, {column, first, end, kept});
     }
   }
 }
