@@ -30,6 +30,12 @@ LATHE_INLINE void SetUnits(const char* source, int64_t row_bytes, int64_t num_by
   }
   Transpose(words);
   const int64_t num_units = (num_bytes + kUnitBytes - 1) / kUnitBytes;
+  if (count == kLanes) {
+    // Fresh memory is written and not read first: a page that was read is the kernel's zero page,
+    // which the write then replaces, and every thread has to forget it.
+    for (int64_t u = 0; u < num_units; ++u) panel[u * kPanelVectors] = words[u];
+    return;
+  }
   // Other lanes may already hold other rows.
   for (int64_t u = 0; u < num_units; ++u) panel[u * kPanelVectors] |= words[u];
 }
