@@ -3,23 +3,16 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "libs/common/digest/sha256.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
 
 namespace lathe::engine {
 namespace {
 
 bool IsExpired(const State& s, const CheckpointRow& row) {
   return row.expires_at > 0 && row.expires_at <= s.now;
-}
-
-void DeleteFilesIfUnused(State& s, const std::string& dir) {
-  if (s.dir_pins.count(dir) == 0 && s.checkpoint_of_dir.count(dir) == 0) {
-    s.fx.After(DeleteFiles{dir});
-  }
 }
 
 void Remove(State& s, const std::string& path) {
@@ -170,12 +163,6 @@ std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load
   return std::nullopt;
 }
 
-std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch) {
-  Sha256 hash;
-  hash.Update(absl::StrCat(plan_dir, " ", epoch, " ", group));
-  return "c" + hash.FinishHex().substr(0, 32);
-}
-
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save) {
   const auto& args = std::get<SaveArgs>(save.plan->args);
   CheckpointRow row;
@@ -204,15 +191,6 @@ void CommitCheckpoint(State& s, CheckpointRow row) {
   s.checkpoint_of_dir[row.dir] = row.tinker_path;
   s.fx.Put(PutCheckpoint{row});
   s.checkpoints[row.tinker_path] = std::move(row);
-}
-
-void PinDir(State& s, const std::string& dir) { ++s.dir_pins[dir]; }
-
-void UnpinDir(State& s, const std::string& dir) {
-  const auto it = s.dir_pins.find(dir);
-  if (--it->second > 0) return;
-  s.dir_pins.erase(it);
-  DeleteFilesIfUnused(s, dir);
 }
 
 void SweepExpiredCheckpoints(State& s) {

@@ -32,20 +32,11 @@ std::optional<ErrorInfo> CheckLoadable(const CheckpointRow& checkpoint, const Lo
 // plan. Returns an error if it cannot be loaded.
 std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load);
 
-// The directory to which the processes of `group`, formed in `epoch`, write a save with `plan_dir`
-// in its plan. Another process that repeats the save writes to another directory. Late writes of
-// the first one therefore never change committed files.
-std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch);
-
 // The row that a named save will commit. It names the directory of the group's current epoch.
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
 // Commits the row of a complete save. It replaces the row of the same name, whose files are
 // deleted. A published checkpoint stays published.
 void CommitCheckpoint(State& s, CheckpointRow row);
-
-// Pinned files stay while a sampler or a load needs them, whatever happens to their row.
-void PinDir(State& s, const std::string& dir);
-void UnpinDir(State& s, const std::string& dir);
 
 void SweepExpiredCheckpoints(State& s);
 

@@ -7,7 +7,6 @@
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/quotas.h"
-#include "services/engine/core/sessions.h"
 
 namespace lathe::engine {
 namespace {

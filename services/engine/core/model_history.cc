@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/models.h"
 #include "services/engine/ledger/gradient_window.h"
 

@@ -7,13 +7,13 @@
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/sessions.h"
 #include "services/engine/core/snapshots.h"
 
 namespace lathe::engine {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/placement.h"

@@ -1,9 +1,9 @@
 #include "services/engine/core/requests.h"
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/quotas.h"
 
 namespace lathe::engine {

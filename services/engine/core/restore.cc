@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/placement.h"

@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/requests.h"
 

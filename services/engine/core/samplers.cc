@@ -12,6 +12,7 @@
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sessions.h"

@@ -107,13 +107,6 @@ void RecordSignOfLife(State& s, Session& session) {
   s.fx.PutLater(TouchSession{session.row.session_id, s.now});
 }
 
-std::optional<ErrorInfo> RefusalOf(const Session& session) {
-  if (session.row.state == SessionState::kActive) return std::nullopt;
-  return FailedPrecondition("session_finished",
-                            absl::StrFormat("session %s is over (%s); create a new one",
-                                            session.row.session_id, session.row.finish_reason));
-}
-
 void ExpireSessions(State& s) {
   for (auto& [id, session] : s.sessions) {
     const bool is_here = s.now - session.last_sign_at <= s.options.session_timeout;

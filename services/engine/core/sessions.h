@@ -1,7 +1,6 @@
 // Start, signs of life and end of sessions.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "services/engine/core/state.h"
@@ -17,9 +16,6 @@ void OnAssignSessionProject(State& s, const AssignSessionProject& event);
 
 // Any use of a session counts as a sign of life.
 void RecordSignOfLife(State& s, Session& session);
-
-// Returns why the session accepts no new work; nullopt if it is active.
-std::optional<ErrorInfo> RefusalOf(const Session& session);
 
 // Offloads sessions that have been silent for too long, and ends those that stayed silent.
 void ExpireSessions(State& s);

@@ -1,6 +1,7 @@
 #include "services/engine/core/state.h"
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/errors.h"
 
 namespace lathe::engine {
 
@@ -20,6 +21,13 @@ void AnswerError(State& s, CallId call, ErrorInfo error) {
 Session* FindSession(State& s, const std::string& tenant_id, const std::string& session_id) {
   Session* const session = Find(s.sessions, session_id);
   return session != nullptr && session->row.tenant_id == tenant_id ? session : nullptr;
+}
+
+std::optional<ErrorInfo> RefusalOf(const Session& session) {
+  if (session.row.state == SessionState::kActive) return std::nullopt;
+  return FailedPrecondition("session_finished",
+                            absl::StrFormat("session %s is over (%s); create a new one",
+                                            session.row.session_id, session.row.finish_reason));
 }
 
 std::string BaseModelOf(const State& s, const Request& request) {

@@ -335,6 +335,9 @@ void AnswerError(State& s, CallId call, ErrorInfo error);
 // Finds a session of the tenant; nullptr if it is absent or another tenant's.
 Session* FindSession(State& s, const std::string& tenant_id, const std::string& session_id);
 
+// Returns why the session accepts no new work; nullopt if it is active.
+std::optional<ErrorInfo> RefusalOf(const Session& session);
+
 // Returns the base model of the model or sampler that a live request uses; empty if neither is
 // left.
 std::string BaseModelOf(const State& s, const Request& request);

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/crash_attribution.h"
+#include "services/engine/core/file_pins.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ranks.h"

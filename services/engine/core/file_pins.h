@@ -1,0 +1,24 @@
+// The directories of files that checkpoints, samplers and loads need, and the names of those that
+// saves write.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "services/engine/core/state.h"
+
+namespace lathe::engine {
+
+// Pinned files stay while a sampler or a load needs them, whatever happens to their row.
+void PinDir(State& s, const std::string& dir);
+void UnpinDir(State& s, const std::string& dir);
+
+// Deletes the files in `dir` unless they are pinned or belong to a checkpoint.
+void DeleteFilesIfUnused(State& s, const std::string& dir);
+
+// The directory to which the processes of `group`, formed in `epoch`, write a save with `plan_dir`
+// in its plan. Another process that repeats the save writes to another directory. Late writes of
+// the first one therefore never change committed files.
+std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch);
+
+}  // namespace lathe::engine
