@@ -24,8 +24,7 @@
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/state.h"
 #include "services/engine/core/submissions.h"
-#include "services/engine/core/versions.h"
-#include "services/engine/core/weight_transfer.h"
+#include "services/engine/core/transfer_reports.h"
 #include "services/engine/core/worker_group.h"
 #include "services/engine/core/worker_loss.h"
 

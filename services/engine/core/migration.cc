@@ -16,7 +16,7 @@
 #include "services/engine/core/placement.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/samplers.h"
+#include "services/engine/core/sample_queue.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/worker_group.h"
 #include "services/engine/core/worker_loss.h"

@@ -14,7 +14,7 @@
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/snapshots.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {

@@ -8,8 +8,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/samplers.h"
-#include "services/engine/core/weight_transfer.h"
+#include "services/engine/core/sample_queue.h"
 
 namespace lathe::engine {
 namespace {
@@ -302,25 +301,6 @@ void SendUnsent(State& s) {
       SendToGroup(s, *request);
     }
   }
-}
-
-void QueueSample(State& s, Request& request) {
-  const Sampler& sampler = s.samplers.at(request.row.owner_id);
-  Group* const group = GroupForSampler(s, sampler);
-  // It waits for the next group that samples.
-  if (group == nullptr) return MoveToGroup(s, request, "");
-  SetGroup(s, request, group->row.group);
-  if (!group->usable() || AwaitTransfer(s, *group, sampler)) return;
-  if (!CanBeSampled(s, *group, sampler)) return;
-  s.dirty_groups.insert(request.group);
-  if (request.is_quarantined) {
-    group->quarantined[request.order] = request.row.request_id;
-    return;
-  }
-  const auto& args = std::get<SampleArgs>(request.plan->args);
-  const int64_t tokens = args.prompt_tokens + args.num_samples * request.plan->max_tokens;
-  group->samples.Push(request.row.tenant_id, request.row.owner_id,
-                      {request.row.request_id, std::max<int64_t>(1, tokens)});
 }
 
 }  // namespace lathe::engine

@@ -18,10 +18,6 @@ void SendToGroup(State& s, Request& request);
 // fair-share order. If there are quarantined requests, sends one once the worker has nothing else.
 void SendNext(State& s, Group& group);
 
-// Queues a sample for a group that can serve it. Without one, the sample waits for a group to
-// attach.
-void QueueSample(State& s, Request& request);
-
 void OnBodyUnavailable(State& s, const BodyUnavailable& event);
 // Runs on each Tick. Sends the requests that could not be sent before.
 void SendUnsent(State& s);

@@ -3,7 +3,7 @@
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/snapshots.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 

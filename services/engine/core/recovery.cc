@@ -10,6 +10,7 @@
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/requests.h"
+#include "services/engine/core/sample_queue.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/worker_group.h"
 

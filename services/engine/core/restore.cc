@@ -7,7 +7,6 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
-#include "services/engine/core/models.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"

@@ -2,58 +2,21 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/file_pins.h"
-#include "services/engine/core/operations.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/sessions.h"
-#include "services/engine/core/snapshots.h"
+#include "services/engine/core/sample_queue.h"
+#include "services/engine/core/transfer_reports.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
-
-constexpr absl::string_view kInflight = "@inflight";
-
-void AnswerSampler(State& s, CallId call, const std::string& id) {
-  Answer answer;
-  answer.call = call;
-  answer.id = id;
-  s.fx.After(std::move(answer));
-}
-
-// Resolves the weights that the caller asked for. A path takes precedence over a base model.
-std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSession& event,
-                                        SamplerRow& row) {
-  row.base_model = event.base_model;
-  row.model_path = event.model_path;
-  if (!event.model_path.empty()) {
-    const CheckpointRow* const checkpoint = FindUsable(s, event.tenant_id, event.model_path);
-    if (checkpoint == nullptr) return NotFound("checkpoint", event.model_path);
-    if (checkpoint->kind == CheckpointKind::kExternal) {
-      return InvalidArgument(
-          "incompatible_checkpoint", "model_path",
-          absl::StrFormat("%s is for download only; sample from a tinker://…/sampler_weights/… "
-                          "checkpoint",
-                          event.model_path));
-    }
-    row.base_model = checkpoint->base_model;
-    row.model_id = checkpoint->model_id;
-    row.version_id = "checkpoint:" + checkpoint->dir;
-    row.checkpoint_dir = checkpoint->dir;
-  }
-  return UnknownBaseModel(s, row.base_model);
-}
 
 std::optional<ErrorInfo> WhyNotSampled(const Sampler& sampler) {
   if (sampler.row.version_dropped) {
@@ -118,73 +81,7 @@ void CancelRequest(State& s, Request& request, std::string message) {
   Fail(s, request, Cancelled(std::move(message)));
 }
 
-// Directory of the weights; empty: not on disk.
-std::string VersionDir(const State& s, const Sampler& sampler) {
-  if (!sampler.unnamed()) return sampler.row.checkpoint_dir;
-  const auto version = s.versions.find(sampler.row.version_id);
-  const bool on_disk = version != s.versions.end() && version->second.on_disk();
-  return on_disk ? version->second.row.dir : "";
-}
-
-// Returns true if the group has the weights or can get them from disk or memory.
-bool CanGet(const State& s, const Group& group, const Sampler& sampler) {
-  if (!sampler.unnamed() || CanBeSampled(s, group, sampler)) return true;
-  const auto version = s.versions.find(sampler.row.version_id);
-  return group.transfers.count(sampler.row.version_id) > 0 ||
-         (version != s.versions.end() && CanTransfer(s, group, version->second));
-}
-
 }  // namespace
-
-void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
-  Session* const session = FindSession(s, event.tenant_id, event.session_id);
-  if (session == nullptr) {
-    return AnswerError(s, event.call, NotFound("session", event.session_id));
-  }
-  const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
-  if (const Sampler* const known = Find(s.samplers, id)) {
-    const bool same = !known->unnamed() && known->row.model_path == event.model_path &&
-                      (!event.model_path.empty() || known->row.base_model == event.base_model);
-    if (same) return AnswerSampler(s, event.call, id);
-  }
-  if (s.draining) return AnswerError(s, event.call, Draining());
-  if (auto refusal = RefusalOf(*session)) return AnswerError(s, event.call, *refusal);
-  if (session->sampler_seqs.count(event.sampling_session_seq_id) > 0) {
-    return AnswerError(s, event.call,
-                       InvalidArgument("seq_id_reused", "sampling_session_seq_id",
-                                       absl::StrFormat("sampling_session_seq_id %d was already "
-                                                       "used by a different request",
-                                                       event.sampling_session_seq_id)));
-  }
-  SamplerRow row;
-  if (auto error = ResolveWeights(s, event, row)) return AnswerError(s, event.call, *error);
-  row.sampling_session_id = id;
-  row.session_id = event.session_id;
-  row.tenant_id = event.tenant_id;
-  row.sampling_session_seq_id = event.sampling_session_seq_id;
-  row.created_at = s.now;
-  RecordSignOfLife(s, *session);
-  s.fx.Put(PutSampler{row});
-  TrackSampler(s, std::move(row));
-  AnswerSampler(s, event.call, id);
-}
-
-void OnJoinSamplingSession(State& s, const JoinSamplingSession& event) {
-  Sampler* const sampler = FindSampler(s, event.tenant_id, event.sampling_session_id);
-  if (sampler == nullptr) {
-    return AnswerError(s, event.call, NotFound("sampling_session", event.sampling_session_id));
-  }
-  Session& session = s.sessions.at(sampler->row.session_id);
-  if (s.draining) return AnswerError(s, event.call, Draining());
-  if (auto refusal = RefusalOf(session)) return AnswerError(s, event.call, *refusal);
-  RecordSignOfLife(s, session);
-  ++sampler->row.num_joined;
-  s.fx.Put(PutSampler{sampler->row});
-  Answer answer;
-  answer.call = event.call;
-  answer.client_counter = sampler->row.num_joined;
-  s.fx.After(std::move(answer));
-}
 
 void SubmitSample(State& s, const Submit& submit) {
   const Sampler& sampler = s.samplers.at(submit.owner_id);
@@ -233,14 +130,6 @@ Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& 
 
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id) {
   return absl::StrFormat("%s:sample:%d", session_id, sampling_session_seq_id);
-}
-
-std::string InflightVersionId(const std::string& model_id) {
-  return absl::StrCat(model_id, kInflight);
-}
-
-bool IsInflightVersion(const std::string& version_id) {
-  return absl::EndsWith(version_id, kInflight);
 }
 
 Sampler& TrackSampler(State& s, SamplerRow row) {
@@ -311,90 +200,6 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
     UnpinDir(s, row.checkpoint_dir);
   } else if (kept && !row.version_dropped) {
     DropVersionIfUnused(s, row.version_id);
-  }
-}
-
-Group* HomeOf(State& s, const Sampler& sampler) {
-  // The model stays after its unload, as long as its session.
-  const Model* const model = Find(s.models, sampler.row.model_id);
-  return model == nullptr ? nullptr : Find(s.groups, model->row.group);
-}
-
-Group* GroupForSampler(State& s, const Sampler& sampler) {
-  if (sampler.unnamed()) {
-    Group* const home = HomeOf(s, sampler);
-    const bool is_on_disk = !VersionDir(s, sampler).empty();
-    const bool can_home = home != nullptr && home->can_sample();
-    const bool is_best = can_home && home->usable() && !home->row.is_draining;
-    if (is_best || (can_home && !is_on_disk)) return home;
-  }
-  const auto rank = [](const Group& group) {
-    return std::tuple(!group.usable(), group.row.is_draining, group.inflight_sequences);
-  };
-  Group* best = nullptr;
-  for (auto& [name, group] : s.groups) {
-    if (group.row.base_model != sampler.row.base_model || !group.can_sample()) continue;
-    if (!CanGet(s, group, sampler)) continue;
-    if (best == nullptr || rank(group) < rank(*best)) best = &group;
-  }
-  return best;
-}
-
-void LoadVersionOnce(State& s, Group& group, const Sampler& sampler) {
-  const SamplerRow& row = sampler.row;
-  const std::string dir = VersionDir(s, sampler);
-  if (dir.empty() || !group.version_ids.insert(row.version_id).second) return;
-  Version* const version = sampler.unnamed() ? Find(s.versions, row.version_id) : nullptr;
-  if (version != nullptr) RecordReader(*version, group);
-  const bool is_inflight = version != nullptr && version->row.is_inflight;
-  s.fx.Send(group.row.group, group.row.epoch,
-            SendLoadVersion{row.version_id, dir, is_inflight ? version->seq_id : 0});
-}
-
-bool CanBeSampled(const State& s, const Group& group, const Sampler& sampler) {
-  const std::string& version_id = sampler.row.version_id;
-  return version_id.empty() || group.version_ids.count(version_id) > 0 ||
-         !VersionDir(s, sampler).empty();
-}
-
-void MoveSamplesOf(State& s, const std::string& version_id) {
-  for (auto& [name, group] : s.groups) {
-    if (!group.usable()) continue;
-    for (const auto& [id, num_sequences] : group.inflight_sequences_of_request) {
-      const Sampler* const sampler = Find(s.samplers, s.requests.at(id).row.owner_id);
-      const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
-      if (!is_its) continue;
-      const bool has_it = group.version_ids.count(version_id) > 0;
-      if (has_it || AwaitTransfer(s, group, *sampler)) break;
-      if (VersionDir(s, *sampler).empty()) {
-        // The samples switch when it is written.
-        SaveVersionsOf(s, s.models.at(sampler->row.model_id));
-      } else {
-        LoadVersionOnce(s, group, *sampler);
-      }
-      break;
-    }
-  }
-}
-
-void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    const RequestRow& row = s.requests.at(id).row;
-    const Sampler* const sampler =
-        row.op_class == OpClass::kSample ? Find(s.samplers, row.owner_id) : nullptr;
-    if (sampler != nullptr && version_ids.count(sampler->row.version_id) > 0) ids.push_back(id);
-  }
-  for (const std::string& id : ids) {
-    Request& request = s.requests.at(id);
-    const Group* const group = Find(s.groups, request.group);
-    const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;
-    // Its worker is away and may come back with the sample.
-    const bool may_run = group != nullptr && !group->usable() && !group->row.process_id.empty() &&
-                         request.row.state == RequestState::kDispatched;
-    if (is_sent || may_run) continue;
-    MoveToGroup(s, request, "");  // removes it from a queue, if it is in one
-    QueueSample(s, request);
   }
 }
 

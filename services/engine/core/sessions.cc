@@ -1,6 +1,8 @@
 #include "services/engine/core/sessions.h"
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/base_models.h"
+#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/offload.h"
@@ -30,6 +32,36 @@ void Finish(State& s, Session& session, const std::string& reason, const std::st
   s.fx.Put(PutSession{session.row});
   for (const std::string& model_id : session.model_ids) CloseGaps(s, s.models.at(model_id));
   s.dirty_sessions.insert(session.row.session_id);
+}
+
+void AnswerSampler(State& s, CallId call, const std::string& id) {
+  Answer answer;
+  answer.call = call;
+  answer.id = id;
+  s.fx.After(std::move(answer));
+}
+
+// Resolves the weights that the caller asked for. A path takes precedence over a base model.
+std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSession& event,
+                                        SamplerRow& row) {
+  row.base_model = event.base_model;
+  row.model_path = event.model_path;
+  if (!event.model_path.empty()) {
+    const CheckpointRow* const checkpoint = FindUsable(s, event.tenant_id, event.model_path);
+    if (checkpoint == nullptr) return NotFound("checkpoint", event.model_path);
+    if (checkpoint->kind == CheckpointKind::kExternal) {
+      return InvalidArgument(
+          "incompatible_checkpoint", "model_path",
+          absl::StrFormat("%s is for download only; sample from a tinker://…/sampler_weights/… "
+                          "checkpoint",
+                          event.model_path));
+    }
+    row.base_model = checkpoint->base_model;
+    row.model_id = checkpoint->model_id;
+    row.version_id = "checkpoint:" + checkpoint->dir;
+    row.checkpoint_dir = checkpoint->dir;
+  }
+  return UnknownBaseModel(s, row.base_model);
 }
 
 }  // namespace
@@ -136,6 +168,56 @@ void EndIfComplete(State& s, const std::string& session_id) {
   session->sampler_ids.clear();
   session->row.state = SessionState::kEnded;
   s.fx.Put(PutSession{session->row});
+}
+
+void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
+  if (const Sampler* const known = Find(s.samplers, id)) {
+    const bool same = !known->unnamed() && known->row.model_path == event.model_path &&
+                      (!event.model_path.empty() || known->row.base_model == event.base_model);
+    if (same) return AnswerSampler(s, event.call, id);
+  }
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(*session)) return AnswerError(s, event.call, *refusal);
+  if (session->sampler_seqs.count(event.sampling_session_seq_id) > 0) {
+    return AnswerError(s, event.call,
+                       InvalidArgument("seq_id_reused", "sampling_session_seq_id",
+                                       absl::StrFormat("sampling_session_seq_id %d was already "
+                                                       "used by a different request",
+                                                       event.sampling_session_seq_id)));
+  }
+  SamplerRow row;
+  if (auto error = ResolveWeights(s, event, row)) return AnswerError(s, event.call, *error);
+  row.sampling_session_id = id;
+  row.session_id = event.session_id;
+  row.tenant_id = event.tenant_id;
+  row.sampling_session_seq_id = event.sampling_session_seq_id;
+  row.created_at = s.now;
+  RecordSignOfLife(s, *session);
+  s.fx.Put(PutSampler{row});
+  TrackSampler(s, std::move(row));
+  AnswerSampler(s, event.call, id);
+}
+
+void OnJoinSamplingSession(State& s, const JoinSamplingSession& event) {
+  Sampler* const sampler = FindSampler(s, event.tenant_id, event.sampling_session_id);
+  if (sampler == nullptr) {
+    return AnswerError(s, event.call, NotFound("sampling_session", event.sampling_session_id));
+  }
+  Session& session = s.sessions.at(sampler->row.session_id);
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(session)) return AnswerError(s, event.call, *refusal);
+  RecordSignOfLife(s, session);
+  ++sampler->row.num_joined;
+  s.fx.Put(PutSampler{sampler->row});
+  Answer answer;
+  answer.call = event.call;
+  answer.client_counter = sampler->row.num_joined;
+  s.fx.After(std::move(answer));
 }
 
 }  // namespace lathe::engine

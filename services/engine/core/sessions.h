@@ -1,4 +1,4 @@
-// Start, signs of life and end of sessions.
+// Start, signs of life and end of sessions, and sampling sessions.
 #pragma once
 
 #include <string>
@@ -22,5 +22,11 @@ void ExpireSessions(State& s);
 
 // Frees the state of a finished session once its queued work is complete.
 void EndIfComplete(State& s, const std::string& session_id);
+
+// Idempotent on (session, sampling_session_seq_id).
+void OnCreateSamplingSession(State& s, const CreateSamplingSession& event);
+
+// Answers with a number that no other call for this sampler gets, across restarts.
+void OnJoinSamplingSession(State& s, const JoinSamplingSession& event);
 
 }  // namespace lathe::engine

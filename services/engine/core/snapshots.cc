@@ -4,9 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/model_history.h"
-#include "services/engine/core/samplers.h"
+#include "services/engine/core/sample_queue.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/weight_transfer.h"
 #include "services/engine/ledger/gradient_window.h"
@@ -134,30 +133,6 @@ void OnSnapshotDone(State& s, const WorkerSnapshotDone& event) {
   model->snapshots.push_back(std::move(row));
   TrimHistory(s, *model);
   Schedule(s, *group);
-}
-
-void SaveVersionsOf(State& s, const Model& model) {
-  const Group* const group = Find(s.groups, model.row.group);
-  if (group == nullptr || !group->usable()) return;
-  for (auto& [id, version] : s.versions) {
-    const bool is_here = group->version_ids.count(id) > 0;
-    if (version.row.model_id != model.row.model_id || version.on_disk() || !is_here) continue;
-    if (!version.saving_dir.empty()) continue;
-    version.saving_dir = "c" + NewId(s);
-    version.written_dirs.insert(version.saving_dir);
-    s.fx.Send(group->row.group, group->row.epoch,
-              SendSaveVersion{id, version.row.model_id, version.row.tenant_id, version.saving_dir,
-                              s.term});
-  }
-}
-
-bool AreVersionsBeingSaved(State& s, const Model& model) {
-  SaveVersionsOf(s, model);
-  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
-    const Version& version = entry.second;
-    return version.row.model_id == model.row.model_id && !version.saving_dir.empty() &&
-           !version.failed;
-  });
 }
 
 void OnVersionSaved(State& s, const WorkerVersionSaved& event) {

@@ -16,13 +16,6 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event);
 void AbandonWriting(State& s, Group& group, bool process_lost);
 // Returns true if the newest snapshot differs from the model's current state.
 bool HasChanged(const Model& model);
-// Has the worker write the model's versions that are in its memory only.
-void SaveVersionsOf(State& s, const Model& model);
-
-// Has the versions written before an unload, after which they could not be made again. A version
-// whose write failed does not count. Returns true if writes are under way; OnVersionSaved then
-// visits the model again.
-bool AreVersionsBeingSaved(State& s, const Model& model);
 
 // Starts the last snapshots of a drain after all requests have ended. Returns true while one is
 // being written.

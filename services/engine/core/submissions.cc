@@ -6,12 +6,12 @@
 #include "services/engine/core/errors.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/offload.h"
-#include "services/engine/core/operations.h"
 #include "services/engine/core/ordering.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 #include "services/engine/core/sessions.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {

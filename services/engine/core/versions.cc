@@ -3,18 +3,34 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/weight_transfer.h"
 
 namespace lathe::engine {
 namespace {
 
 constexpr size_t kNewestKept = 4;
+constexpr absl::string_view kInflight = "@inflight";
+
+// Cancels the transfers of a version that has newer weights or is dropped.
+void CancelTransfers(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) group.transfers.erase(version_id);
+}
 
 }  // namespace
+
+std::string InflightVersionId(const std::string& model_id) {
+  return absl::StrCat(model_id, kInflight);
+}
+
+bool IsInflightVersion(const std::string& version_id) {
+  return absl::EndsWith(version_id, kInflight);
+}
 
 void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   std::vector<Sampler*> versions;
@@ -59,46 +75,6 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
   for (auto& [name, group] : s.groups) {
     if (name != model.row.group) group.version_ids.erase(version_id);
   }
-}
-
-void RecordReader(Version& version, const Group& group) {
-  version.readers[version.row.dir].insert(group.row.group);
-}
-
-void StopReading(State& s, Version& version, const std::string& group, bool all) {
-  for (auto it = version.readers.begin(); it != version.readers.end();) {
-    auto& [dir, groups] = *it;
-    const bool is_earlier = dir != version.row.dir;
-    if (is_earlier || all) groups.erase(group);
-    if (groups.empty() && is_earlier) s.fx.After(DeleteFiles{dir});
-    it = groups.empty() ? version.readers.erase(it) : std::next(it);
-  }
-}
-
-void StopReadingAll(State& s, const std::string& group) {
-  for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
-}
-
-// Reports that a group other than the model's read the version from a file.
-void RecordFile(State& s, const Version& version, const std::string& reader) {
-  const Model* const model = Find(s.models, version.row.model_id);
-  if (model == nullptr || model->row.group == reader) return;
-  s.fx.After(RecordWeightTransfer{.version_id = version.row.version_id,
-                                  .from = model->row.group,
-                                  .to = reader,
-                                  .transport = RecordWeightTransfer::Transport::kFile,
-                                  .why = ""});
-}
-
-void OnVersionLoaded(State& s, const WorkerVersionLoaded& event) {
-  Group* const group = Find(s.groups, event.group);
-  Version* const version = Find(s.versions, event.version_id);
-  if (group == nullptr || group->row.epoch != event.epoch || version == nullptr) return;
-  const bool is_from_memory = EndTransfer(s, *group, event);
-  const bool is_from_file = !is_from_memory && group->version_ids.count(event.version_id) > 0;
-  if (is_from_file) RecordFile(s, *version, event.group);
-  const bool is_of_file = event.inflight_seq_id == version->row.seq_id;
-  if (is_from_memory || is_of_file) StopReading(s, *version, event.group, is_from_memory);
 }
 
 void ForgetVersion(State& s, const std::string& version_id) {
@@ -149,6 +125,55 @@ void DropVersionIfUnused(State& s, const std::string& version_id) {
     if (sampler.row.version_id == version_id) return;
   }
   DropVersion(s, version_id);
+}
+
+void SaveVersionsOf(State& s, const Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  if (group == nullptr || !group->usable()) return;
+  for (auto& [id, version] : s.versions) {
+    const bool is_here = group->version_ids.count(id) > 0;
+    if (version.row.model_id != model.row.model_id || version.on_disk() || !is_here) continue;
+    if (!version.saving_dir.empty()) continue;
+    version.saving_dir = "c" + NewId(s);
+    version.written_dirs.insert(version.saving_dir);
+    s.fx.Send(group->row.group, group->row.epoch,
+              SendSaveVersion{id, version.row.model_id, version.row.tenant_id, version.saving_dir,
+                              s.term});
+  }
+}
+
+bool AreVersionsBeingSaved(State& s, const Model& model) {
+  SaveVersionsOf(s, model);
+  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
+    const Version& version = entry.second;
+    return version.row.model_id == model.row.model_id && !version.saving_dir.empty() &&
+           !version.failed;
+  });
+}
+
+void RecordReader(Version& version, const Group& group) {
+  version.readers[version.row.dir].insert(group.row.group);
+}
+
+void StopReading(State& s, Version& version, const std::string& group, bool all) {
+  for (auto it = version.readers.begin(); it != version.readers.end();) {
+    auto& [dir, groups] = *it;
+    const bool is_earlier = dir != version.row.dir;
+    if (is_earlier || all) groups.erase(group);
+    if (groups.empty() && is_earlier) s.fx.After(DeleteFiles{dir});
+    it = groups.empty() ? version.readers.erase(it) : std::next(it);
+  }
+}
+
+void StopReadingAll(State& s, const std::string& group) {
+  for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
+}
+
+void CancelUnservedTransfers(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) {
+    const WeightTransfer* const transfer = Find(group.transfers, version_id);
+    if (transfer != nullptr && !transfer->is_served) group.transfers.erase(version_id);
+  }
 }
 
 }  // namespace lathe::engine
