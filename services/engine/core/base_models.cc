@@ -5,8 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/models.h"
-#include "services/engine/core/requests.h"
 
 namespace lathe::engine {
 namespace {
@@ -30,20 +28,6 @@ std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& bas
   error.field = "base_model";
   error.message += absl::StrFormat("; served: %s", served.empty() ? "none yet" : served);
   return error;
-}
-
-void FailUnserved(State& s) {
-  for (auto& [id, model] : s.models) {
-    if (model.row.state != ModelState::kCreating) continue;
-    if (auto error = UnknownBaseModel(s, model.row.base_model)) FailModel(s, model, *error);
-  }
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) ids.push_back(id);
-  for (const std::string& id : ids) {
-    Request& request = s.requests.at(id);
-    if (!request.live()) continue;  // failed with its model
-    if (auto error = UnknownBaseModel(s, BaseModelOf(s, request))) Fail(s, request, *error);
-  }
 }
 
 }  // namespace lathe::engine

@@ -12,8 +12,4 @@ namespace lathe::engine {
 // Returns why new requests may not name `base_model`; nullopt if it is served.
 std::optional<ErrorInfo> UnknownBaseModel(const State& s, const std::string& base_model);
 
-// Call when a group has changed its base model or was removed. Fails the requests that wait for a
-// base model which no group serves any more.
-void FailUnserved(State& s);
-
 }  // namespace lathe::engine

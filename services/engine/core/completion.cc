@@ -5,10 +5,12 @@
 
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/group_state.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
 

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/errors.h"
 #include "services/engine/core/group_state.h"
-#include "services/engine/core/models.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/ranks.h"
-#include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
 
 namespace lathe::engine {
@@ -109,14 +109,6 @@ void RecordLostRun(State& s, Group& group, LossCause cause) {
   const bool is_over =
       alone != nullptr && alone->live() && alone->num_crashes_alone >= s.options.max_crashes_alone;
   if (is_over) FailRequest(s, *alone, group.last_crash);
-}
-
-bool MayKillWorkers(State& s, const Model& model) {
-  constexpr int64_t kMaxCut = 2;  // one cut may be due to another request
-  if (model.num_recoveries_cut >= kMaxCut) return true;
-  const std::vector<Request*> live = LiveRequestsOf(s, model);
-  return std::any_of(live.begin(), live.end(),
-                     [](const Request* request) { return request->num_crashes_alone > 0; });
 }
 
 bool AttributeExit(State& s, Group& group, const WorkerExited& exited) {

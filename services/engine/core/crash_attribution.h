@@ -19,10 +19,6 @@ void AttributeCrash(State& s, Group& group, const std::string& how);
 // processes may still report how they ended.
 void RecordLostRun(State& s, Group& group, LossCause cause);
 
-// Returns true if recoveries of the model, or a request of it that ran alone, have ended workers. A
-// migration would endanger another group's worker.
-bool MayKillWorkers(State& s, const Model& model);
-
 // Handles a parent's report of an exit. Returns false if the process is in no recorded set.
 bool AttributeExit(State& s, Group& group, const WorkerExited& exited);
 

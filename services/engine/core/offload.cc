@@ -11,6 +11,7 @@
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/snapshots.h"
 #include "services/engine/core/versions.h"
 

@@ -1,37 +1,19 @@
 #include "services/engine/core/operations.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/models.h"
-#include "services/engine/core/recovery.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/sample_queue.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {
-
-using Fit = FairQueue::Fit;
-
-void RecordDispatched(State& s, Group& group, Request& request) {
-  group.at_worker.insert(request.row.request_id);
-  request.row.state = RequestState::kDispatched;
-  request.row.epoch = group.row.epoch;
-  const bool is_load = request.row.kind == OperationKind::kLoadWeights;
-  const std::string outcome = is_load ? request.plan->dir : "";
-  if (RequestRow* const row = s.fx.InsertedInThisStep(request.row.request_id)) {
-    row->state = request.row.state;
-    row->epoch = request.row.epoch;
-    row->outcome = outcome;
-  } else if (is_load) {
-    // Must be durable before the worker may have read the files: another leader must read the same.
-    s.fx.Put(MarkDispatched{request.row.request_id, group.row.epoch, outcome});
-  } else {
-    s.fx.PutLater(MarkDispatched{request.row.request_id, group.row.epoch});
-  }
-}
 
 // "3", or "3 to 7" with any gaps between.
 std::string Words(const std::vector<int64_t>& seqs) {
@@ -147,96 +129,7 @@ WorkerCommand CommandOf(State& s, const Model& model, const Request& request) {
   }
 }
 
-void SendBarrier(State& s, Group& group, Request& request) {
-  WorkerCommand command = CommandOf(s, s.models.at(request.plan->model_id), request);
-  RecordDispatched(s, group, request);
-  s.fx.Send(request.group, group.row.epoch, std::move(command));
-}
-
-SendTrainBatch::Item ItemOf(const Request& request) {
-  return {request.row.request_id, request.row.body_id, request.row.seq_id};
-}
-
-void FillTrainBatches(State& s, Group& group) {
-  SendTrainBatch batch;
-  const auto add = [&](const std::string& tenant, const FairQueue::Item& item) {
-    Request& request = s.requests.at(item.id);
-    RecordDispatched(s, group, request);
-    group.window.Add(item.id, tenant, item.tokens);
-    batch.items.push_back(ItemOf(request));
-    return Fit::kTake;
-  };
-  group.train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
-    return group.window.HasRoomFor(item.tokens) ? add(tenant, item) : Fit::kEnd;
-  });
-  group.large_train.Take([&](const std::string& tenant, const FairQueue::Item& item) {
-    if (!group.window.HasRoomForLarge()) return Fit::kEnd;
-    return group.window.HasRoomForLargeOf(tenant) ? add(tenant, item) : Fit::kPassTenant;
-  });
-  if (!batch.items.empty()) s.fx.Send(group.row.group, group.row.epoch, std::move(batch));
-}
-
-void SendOneSample(State& s, Group& group, Request& request) {
-  Sampler& sampler = s.samplers.at(request.row.owner_id);
-  group.inflight_sequences += request.num_samples;
-  group.inflight_sequences_of_request[request.row.request_id] = request.num_samples;
-  LoadVersionOnce(s, group, sampler);
-  RecordDispatched(s, group, request);
-  sampler.last_sampled_at = s.now;
-  s.fx.Send(group.row.group, group.row.epoch,
-            SendSample{.request_id = request.row.request_id,
-                       .tenant_id = request.row.tenant_id,
-                       .version_id = sampler.row.version_id,
-                       .body_id = request.row.body_id,
-                       .seed = request.plan->seed,
-                       .max_tokens = request.plan->max_tokens});
-}
-
-void FillSamples(State& s, Group& group) {
-  if (group.samples.empty()) return;
-  int64_t planned = group.inflight_sequences;
-  const auto fit = [&](const std::string&, const FairQueue::Item& item) {
-    const int64_t sequences = s.requests.at(item.id).num_samples;
-    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return Fit::kEnd;
-    planned += sequences;
-    return Fit::kTake;
-  };
-  for (const FairQueue::Item& item : group.samples.Take(fit)) {
-    SendOneSample(s, group, s.requests.at(item.id));
-  }
-}
-
-void SendQuarantined(State& s, Group& group, Request& request) {
-  if (request.row.op_class == OpClass::kSample) return SendOneSample(s, group, request);
-  if (!TraitsOf(request.row.kind).is_batched) return SendBarrier(s, group, request);
-  RecordDispatched(s, group, request);
-  s.fx.Send(group.row.group, group.row.epoch, SendTrainBatch{{ItemOf(request)}});
-}
-
-// The oldest quarantined request. Among the requests of one model, the smallest seq comes first: an
-// exact gradient is a sum in that order.
-std::string NextQuarantined(const State& s, const Group& group) {
-  const Request* next = &s.requests.at(group.quarantined.begin()->second);
-  for (const auto& [order, id] : group.quarantined) {
-    const Request& other = s.requests.at(id);
-    const bool is_of_same =
-        other.row.op_class == next->row.op_class && other.row.owner_id == next->row.owner_id;
-    if (is_of_same && other.row.seq_id < next->row.seq_id) next = &other;
-  }
-  return next->row.request_id;
-}
-
-// Sends a quarantined request once the worker has nothing else to do.
-void SendNextQuarantined(State& s, Group& group) {
-  if (!group.at_worker.empty()) return;
-  if (group.alone.empty()) StartRecoveries(s, group);  // recoveries come first
-  if (IsRecovering(s, group) || group.quarantined.empty()) return;
-  if (group.alone.empty()) group.alone = NextQuarantined(s, group);
-  SendQuarantined(s, group, s.requests.at(group.alone));
-}
-
-}  // namespace
-
+// Starts an operation that is ready: sends it, queues it for a batch, or ends it.
 void Begin(State& s, Model& model, Request& request) {
   if (FailAfterFailedLoad(s, model, request) || FailNameClash(s, model, request)) return;
   if (EndOnLostModel(s, model, request) || FailUnloadable(s, model, request)) return;
@@ -244,6 +137,32 @@ void Begin(State& s, Model& model, Request& request) {
     return;
   }
   SendToGroup(s, request);
+}
+
+}  // namespace
+
+void RecordDispatched(State& s, Group& group, Request& request) {
+  group.at_worker.insert(request.row.request_id);
+  request.row.state = RequestState::kDispatched;
+  request.row.epoch = group.row.epoch;
+  const bool is_load = request.row.kind == OperationKind::kLoadWeights;
+  const std::string outcome = is_load ? request.plan->dir : "";
+  if (RequestRow* const row = s.fx.InsertedInThisStep(request.row.request_id)) {
+    row->state = request.row.state;
+    row->epoch = request.row.epoch;
+    row->outcome = outcome;
+  } else if (is_load) {
+    // Must be durable before the worker may have read the files: another leader must read the same.
+    s.fx.Put(MarkDispatched{request.row.request_id, group.row.epoch, outcome});
+  } else {
+    s.fx.PutLater(MarkDispatched{request.row.request_id, group.row.epoch});
+  }
+}
+
+void SendBarrier(State& s, Group& group, Request& request) {
+  WorkerCommand command = CommandOf(s, s.models.at(request.plan->model_id), request);
+  RecordDispatched(s, group, request);
+  s.fx.Send(request.group, group.row.epoch, std::move(command));
 }
 
 void SendToGroup(State& s, Request& request) {
@@ -264,42 +183,66 @@ void SendToGroup(State& s, Request& request) {
   }
 }
 
-void SendNext(State& s, Group& group) {
-  if (!group.usable()) return;
-  if (!group.quarantined.empty()) return SendNextQuarantined(s, group);
-  std::map<int64_t, std::string> held;
-  held.swap(group.held);
-  for (const auto& [order, id] : held) SendBarrier(s, group, s.requests.at(id));
-  FillTrainBatches(s, group);
-  FillSamples(s, group);
+bool IsBegun(const Model& model, const Request& request) {
+  switch (request.row.op_class) {
+    case OpClass::kModel:
+      return true;
+    case OpClass::kTrain:
+      return model.order.IsIssued(request.row.seq_id);
+    case OpClass::kUnload:  // Advance sends others when they are ready
+      return request.row.state == RequestState::kDispatched;
+    case OpClass::kSample:
+      return false;
+  }
+  return false;
 }
 
-void OnBodyUnavailable(State& s, const BodyUnavailable& event) {
-  Group* const group = Find(s.groups, event.group);
-  const bool current = group != nullptr && group->attached && group->row.epoch == event.epoch;
-  if (!current || OnReplayNotSent(s, event.request_id)) return;
-  Request* const request = Find(s.requests, event.request_id);
-  if (request == nullptr || !request->live()) return;
-  TakeBack(s, *request);  // makes room for other requests
-  SetGroup(s, *request, event.group);
-  s.unsent_request_ids.insert(event.request_id);
+void ResumeModel(State& s, Model& model) {
+  const ModelRow& row = model.row;
+  // Requests in order of acceptance. Looks only at requests of this model, not at all live ones.
+  std::map<int64_t, Request*> begun;
+  const auto add = [&](Request* request) {
+    const bool is_live = request != nullptr && request->live();
+    if (is_live && IsBegun(model, *request)) begun[request->order] = request;
+  };
+  for (const int64_t seq : model.order.Issued()) {
+    add(FindByKey(s, row.model_id, OpClass::kTrain, seq));
+  }
+  add(FindByKey(s, row.session_id, OpClass::kModel, row.model_seq_id));
+  add(Find(s.requests, model.unload_request_id));
+  for (const auto& [order, request] : begun) SendToGroup(s, *request);
 }
 
-void SendUnsent(State& s) {
-  std::set<std::string> ids;
-  ids.swap(s.unsent_request_ids);
-  for (const std::string& id : ids) {
-    Request* const request = Find(s.requests, id);
-    if (request == nullptr || !request->live()) continue;
-    if (request->row.state != RequestState::kAccepted) continue;  // sent to another worker
-    const Model* const model = Find(s.models, request->plan->model_id);
-    if (model != nullptr && model->recovery != nullptr) continue;  // sent after the recovery
-    TakeBack(s, *request);  // a worker that attached meanwhile may have queued it
-    if (request->row.op_class == OpClass::kSample) {
-      QueueSample(s, *request);
-    } else {
-      SendToGroup(s, *request);
+void Advance(State& s, Model& model) {
+  if (model.row.state == ModelState::kCreating || model.recovery != nullptr) return;
+  if (model.migrating_since > 0) return;  // starts after the migration
+  // Starting an operation may end it at once, which may make the next one ready.
+  for (auto ready = model.order.TakeReady(); !ready.empty(); ready = model.order.TakeReady()) {
+    for (const int64_t seq : ready) {
+      Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
+      if (request != nullptr && request->live()) Begin(s, model, *request);
     }
+  }
+  if (model.unload_request_id.empty() || !model.order.Unresolved().empty()) return;
+  Request* const unload = Find(s.requests, model.unload_request_id);
+  if (unload != nullptr && unload->live() && unload->row.state == RequestState::kAccepted) {
+    if (!AreVersionsBeingSaved(s, model)) Begin(s, model, *unload);
+  }
+}
+
+void CloseGaps(State& s, Model& model) { CloseGapsThrough(s, model, model.order.max_seq()); }
+
+void CloseGapsThrough(State& s, Model& model, int64_t seq) {
+  if (!model.order.IsMissingBelow(seq + 1)) return;
+  model.order.Close(seq);
+  PutRow(s, model);
+  s.dirty_models.insert(model.row.model_id);
+}
+
+void CloseOverdueGaps(State& s) {
+  for (auto& [id, model] : s.models) {
+    const auto overdue = model.order.OverdueAboveGap(s.now - s.options.gap_timeout);
+    if (overdue) CloseGapsThrough(s, model, *overdue - 1);
   }
 }
 

@@ -1,4 +1,5 @@
-// The effect of each kind of operation when it becomes ready, and its worker command.
+// Order of a model's operations, the effect of each kind when it becomes ready, and its worker
+// command.
 #pragma once
 
 #include <string>
@@ -7,19 +8,29 @@
 
 namespace lathe::engine {
 
-// Starts an operation that is ready: sends it, queues it for a batch, or ends it.
-void Begin(State& s, Model& model, Request& request);
+// Starts every operation of the model that is ready now.
+void Advance(State& s, Model& model);
+
+// Call when no more submissions can arrive. Missing seqs then no longer block later ones.
+void CloseGaps(State& s, Model& model);
+// Abandons the missing seqs up to `seq`. This is durable before anything above them runs.
+void CloseGapsThrough(State& s, Model& model, int64_t seq);
+
+// Closes gaps for which operations have waited longer than gap_timeout.
+void CloseOverdueGaps(State& s);
 
 // Sends a started operation to its group, again or for the first time. Does nothing unless the
 // group is usable.
 void SendToGroup(State& s, Request& request);
 
-// Sends the worker as much as its limits allow: batches of ready training requests and samples, in
-// fair-share order. If there are quarantined requests, sends one once the worker has nothing else.
-void SendNext(State& s, Group& group);
+// Sends the command of an operation that no batch contains.
+void SendBarrier(State& s, Group& group, Request& request);
+// Records that the request's command is sent.
+void RecordDispatched(State& s, Group& group, Request& request);
 
-void OnBodyUnavailable(State& s, const BodyUnavailable& event);
-// Runs on each Tick. Sends the requests that could not be sent before.
-void SendUnsent(State& s);
+// Returns true if the operation has started.
+bool IsBegun(const Model& model, const Request& request);
+// Call when the model on the worker has the state of the ledger. Sends its started requests again.
+void ResumeModel(State& s, Model& model);
 
 }  // namespace lathe::engine

@@ -7,27 +7,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/model_history.h"
-#include "services/engine/core/models.h"
-#include "services/engine/core/requests.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/sample_queue.h"
 #include "services/engine/core/samplers.h"
-#include "services/engine/core/worker_group.h"
+#include "services/engine/core/transfer_reports.h"
+#include "services/engine/core/versions.h"
 
 namespace lathe::engine {
 namespace {
 
 using Kind = ReplayOp::Kind;
-
-constexpr absl::string_view kReplay = "replay-";
-
-// Makes the id of a recovery command. The ids are unique, as the worker may still have commands of
-// an earlier attempt. An id contains the model, so that a new leader which finds it at a worker can
-// tell what the command changes. If the command makes a version, the id ends with the version id's
-// suffix.
-std::string ReplayId(State& s, const std::string& model_id, const std::string& request_id) {
-  return absl::StrFormat("%s%d-%d:%s:%s", kReplay, s.term, ++s.num_replays, model_id, request_id);
-}
 
 // Makes an id whose answer the recovery waits for.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
@@ -50,11 +42,6 @@ void OnLateReplay(State& s, Group& group, const std::string& replay_id) {
   const std::string version_id = model_id + replay_id.substr(version);
   if (s.versions.count(version_id) > 0) return;
   s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{version_id});
-}
-
-void ForgetRunning(State& s, Recovery& recovery) {
-  for (const auto& [id, seq] : recovery.running) s.replays.erase(id);
-  recovery.running.clear();
 }
 
 // The possible starts of a recovery, those with the least work first.
@@ -264,19 +251,6 @@ void RecordPublished(State& s, Group& group, const Model& model, int64_t seq) {
   QueueSamplesOf(s, {version_id});
 }
 
-// Started requests of the model.
-std::vector<Request*> BegunRequests(State& s, const Model& model) {
-  std::vector<Request*> begun;
-  const auto add = [&](Request* request) {
-    if (request != nullptr && request->live()) begun.push_back(request);
-  };
-  for (const int64_t seq : model.order.Issued()) {
-    add(FindByKey(s, model.row.model_id, OpClass::kTrain, seq));
-  }
-  add(Find(s.requests, model.unload_request_id));
-  return begun;
-}
-
 // Acknowledges earlier answers of the model's started requests, as these requests run again. A late
 // or repeated answer must not count.
 void ForgetAnswers(State& s, const Group& group, const Model& model) {
@@ -288,32 +262,6 @@ void ForgetAnswers(State& s, const Group& group, const Model& model) {
 }
 
 }  // namespace
-
-void NeedRecovery(State& s, Model& model) {
-  if (model.recovery) {
-    ForgetRunning(s, *model.recovery);
-  } else {
-    for (Request* const request : BegunRequests(s, model)) {
-      if (!IsAtWorker(s, *request)) TakeBack(s, *request);
-    }
-    model.recovery = std::make_unique<Recovery>();
-    model.recovery->began_at = s.now;
-  }
-  model.recovery->started = false;
-}
-
-bool HasWorkAtWorker(State& s, const Model& model) {
-  const std::vector<Request*> begun = BegunRequests(s, model);
-  return std::any_of(begun.begin(), begun.end(),
-                     [&](const Request* request) { return IsAtWorker(s, *request); });
-}
-
-bool IsRecovering(const State& s, const Group& group) {
-  return std::any_of(s.models.begin(), s.models.end(), [&](const auto& entry) {
-    const Model& model = entry.second;
-    return model.row.group == group.row.group && model.recovery && model.recovery->started;
-  });
-}
 
 void StartRecoveries(State& s, Group& group) {
   if (!group.can_train()) return;
@@ -358,17 +306,6 @@ void CutRecoveries(State& s, Group& group) {
   }
 }
 
-void DropFromWorker(State& s, const Group& group, const std::string& model_id) {
-  s.fx.Send(group.row.group, group.row.epoch,
-            SendDropAdapter{ReplayId(s, model_id, "drop"), model_id});
-}
-
-std::string ModelOfReplay(const std::string& request_id) {
-  if (!absl::StartsWith(request_id, kReplay)) return "";
-  const size_t begin = request_id.find(':') + 1;
-  return request_id.substr(begin, request_id.rfind(':') - begin);
-}
-
 bool OnReplayNotSent(State& s, const std::string& replay_id) {
   const auto it = s.replays.find(replay_id);
   if (it == s.replays.end()) return false;
@@ -410,6 +347,34 @@ bool OnReplayDone(State& s, Group& group, const WorkerDone& event) {
   CompleteRecovery(s, model);
   StartRecoveries(s, group);
   return true;
+}
+
+void RegainVersion(State& s, Sampler& sampler) {
+  if (sampler.row.version_dropped) return;
+  const Version* const version = Find(s.versions, sampler.row.version_id);
+  if (version != nullptr && version->on_disk()) return;
+  Model& model = s.models.at(sampler.row.model_id);
+  const bool can_be_made = version != nullptr && model.row.state == ModelState::kReady;
+  if (!can_be_made) return LoseVersion(s, sampler);
+  NeedRecovery(s, model);  // a running recovery may be past it already
+}
+
+void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
+  // The next sample tries again, as the file may have been unreadable for a moment only. An unnamed
+  // version that is not on disk is made again.
+  group->version_ids.erase(event.version_id);
+  FailTransfer(s, *group, event);
+  if (Version* const version = Find(s.versions, event.version_id)) {
+    StopReading(s, *version, event.group, /*all=*/false);
+  }
+  for (auto& [id, sampler] : s.samplers) {
+    if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
+    const Group* const home = HomeOf(s, sampler);  // still has the version if another group failed
+    if (home == nullptr || home == group) RegainVersion(s, sampler);
+  }
+  QueueSamplesOf(s, {event.version_id});  // samples that were not sent wait for the version
 }
 
 }  // namespace lathe::engine

@@ -9,7 +9,7 @@
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
-#include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/retention.h"
 #include "services/engine/core/samplers.h"

@@ -11,7 +11,6 @@
 #include "services/engine/core/file_pins.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sample_queue.h"
-#include "services/engine/core/transfer_reports.h"
 #include "services/engine/core/versions.h"
 #include "services/engine/core/weight_transfer.h"
 
@@ -201,24 +200,6 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
   } else if (kept && !row.version_dropped) {
     DropVersionIfUnused(s, row.version_id);
   }
-}
-
-void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
-  Group* const group = Find(s.groups, event.group);
-  if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
-  // The next sample tries again, as the file may have been unreadable for a moment only. An unnamed
-  // version that is not on disk is made again.
-  group->version_ids.erase(event.version_id);
-  FailTransfer(s, *group, event);
-  if (Version* const version = Find(s.versions, event.version_id)) {
-    StopReading(s, *version, event.group, /*all=*/false);
-  }
-  for (auto& [id, sampler] : s.samplers) {
-    if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
-    const Group* const home = HomeOf(s, sampler);  // still has the version if another group failed
-    if (home == nullptr || home == group) RegainVersion(s, sampler);
-  }
-  QueueSamplesOf(s, {event.version_id});  // samples that were not sent wait for the version
 }
 
 }  // namespace lathe::engine

@@ -29,6 +29,4 @@ void LoseVersion(State& s, Sampler& sampler);
 // Removes a sampler whose session has ended.
 void ReleaseSampler(State& s, const std::string& sampler_id);
 
-void OnVersionFailed(State& s, const WorkerVersionFailed& event);
-
 }  // namespace lathe::engine

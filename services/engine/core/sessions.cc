@@ -4,9 +4,9 @@
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/checkpoints.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/models.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/offload.h"
-#include "services/engine/core/ordering.h"
+#include "services/engine/core/operations.h"
 #include "services/engine/core/samplers.h"
 
 namespace lathe::engine {

@@ -1,12 +1,17 @@
 #include "services/engine/core/submissions.h"
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/engine/core/base_models.h"
+#include "services/engine/core/checkpoints.h"
 #include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/errors.h"
+#include "services/engine/core/file_pins.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/offload.h"
-#include "services/engine/core/ordering.h"
+#include "services/engine/core/operations.h"
+#include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/samplers.h"
@@ -169,6 +174,90 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   const bool waits = (model.row.state == ModelState::kReady && !model.row.is_offloaded) ||
                      model.row.state == ModelState::kCreating || IsBeingLoaded(s, model);
   if (!waits) EndUnload(s, model, request);
+}
+
+// Returns why `checkpoint` differs from what the caller's metadata says.
+std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const LoadArgs& args) {
+  constexpr char kCode[] = "incompatible_checkpoint";
+  const LoraConfig& lora = checkpoint.lora;
+  if (args.lora_alpha && *args.lora_alpha != lora.alpha) {
+    return InvalidArgument(kCode, "user_metadata.lathe_lora_alpha",
+                           absl::StrFormat("user_metadata.lathe_lora_alpha is %g, checkpoint %s "
+                                           "has %g and a load keeps it",
+                                           *args.lora_alpha, args.path, lora.alpha));
+  }
+  if (!args.target_modules.empty() && args.target_modules != lora.target_modules) {
+    return InvalidArgument(
+        kCode, "user_metadata.lathe_target_modules",
+        absl::StrFormat("user_metadata.lathe_target_modules is %s, checkpoint %s has %s and a "
+                        "load keeps them",
+                        absl::StrJoin(args.target_modules, ","), args.path,
+                        absl::StrJoin(lora.target_modules, ",")));
+  }
+  return std::nullopt;
+}
+
+// Fills `row` and the plan from the checkpoint that the model is loaded from.
+std::optional<ErrorInfo> PlanLoad(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
+  const auto& args = std::get<LoadArgs>(submit.args);
+  const CheckpointRow* const checkpoint =
+      FindUsable(s, submit.tenant_id, args.path, args.reader_tenant_id);
+  if (checkpoint == nullptr) return NotFound("checkpoint", args.path);
+  if (auto error = CheckLoadable(*checkpoint, args, args.base_model)) return error;
+  if (auto error = CheckMetadata(*checkpoint, args)) return error;
+  row.base_model = checkpoint->base_model;
+  row.lora = checkpoint->lora;
+  row.user_metadata = args.user_metadata;
+  plan.dir = checkpoint->dir;
+  return std::nullopt;
+}
+
+void PlanCreate(State& s, const Submit& submit, ModelRow& row, Plan& plan) {
+  const auto& args = std::get<CreateModelArgs>(submit.args);
+  row.base_model = args.base_model;
+  row.lora = args.lora;
+  if (!args.has_seed) row.lora.seed = s.random();
+  plan.seed = row.lora.seed;
+  row.user_metadata = args.user_metadata;
+}
+
+void SubmitCreation(State& s, const Submit& submit) {
+  Session& session = *FindSession(s, submit.tenant_id, submit.owner_id);
+  ModelRow row;
+  row.model_id = absl::StrFormat("%s:train:%d", submit.owner_id, submit.seq_id);
+  row.session_id = submit.owner_id;
+  row.tenant_id = submit.tenant_id;
+  row.model_seq_id = submit.seq_id;
+  row.created_at = s.now;
+  row.last_request_at = s.now;
+  if (s.models.count(row.model_id) > 0) {
+    return AnswerError(
+        s, submit.call,
+        InvalidArgument("seq_id_reused", "model_seq_id",
+                        absl::StrFormat("model_seq_id %d is already used", submit.seq_id)));
+  }
+  if (auto error = OverAdapters(s, submit.tenant_id)) return AnswerError(s, submit.call, *error);
+  Plan plan;
+  plan.args = submit.args;
+  plan.model_id = row.model_id;
+  if (submit.kind == OperationKind::kLoadWeights) {
+    if (auto error = PlanLoad(s, submit, row, plan)) return AnswerError(s, submit.call, *error);
+  } else {
+    PlanCreate(s, submit, row, plan);
+  }
+  if (auto error = UnknownBaseModel(s, row.base_model)) return AnswerError(s, submit.call, *error);
+  if (const Group* const group = GroupForModel(s, row.base_model)) {
+    row.group = group->row.group;
+  }
+  if (!plan.dir.empty()) PinDir(s, plan.dir);
+
+  const std::string model_id = row.model_id;
+  session.model_ids.insert(model_id);
+  Model& model = s.models[model_id];
+  model.row = std::move(row);
+  if (submit.kind == OperationKind::kCreateModel) model.created_as = model.row.lora;
+  PutRow(s, model);
+  SendToGroup(s, Accept(s, submit, submit.seq_id, submit.owner_id, model.row.group, plan));
 }
 
 void SubmitNew(State& s, const Submit& submit, const Subject& subject) {

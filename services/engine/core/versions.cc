@@ -8,8 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "services/engine/core/recovery.h"
-#include "services/engine/core/samplers.h"
 
 namespace lathe::engine {
 namespace {
@@ -90,16 +88,6 @@ void ForgetVersion(State& s, const std::string& version_id) {
   }
   s.versions.erase(it);
   CancelTransfers(s, version_id);
-}
-
-void RegainVersion(State& s, Sampler& sampler) {
-  if (sampler.row.version_dropped) return;
-  const Version* const version = Find(s.versions, sampler.row.version_id);
-  if (version != nullptr && version->on_disk()) return;
-  Model& model = s.models.at(sampler.row.model_id);
-  const bool can_be_made = version != nullptr && model.row.state == ModelState::kReady;
-  if (!can_be_made) return LoseVersion(s, sampler);
-  NeedRecovery(s, model);  // a running recovery may be past it already
 }
 
 void DropVersion(State& s, const std::string& version_id) {

@@ -20,9 +20,6 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
 
 // Forgets a version and deletes its files.
 void ForgetVersion(State& s, const std::string& version_id);
-// A worker lacks an unnamed version that it should have. Unless the version is on disk, a recovery
-// of its model makes it again, or the version is lost.
-void RegainVersion(State& s, Sampler& sampler);
 
 // Removes a version from all groups and from disk.
 void DropVersion(State& s, const std::string& version_id);

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "services/engine/core/base_models.h"
 #include "services/engine/core/group_state.h"
+#include "services/engine/core/model_end.h"
 #include "services/engine/core/models.h"
 #include "services/engine/core/operations.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sample_queue.h"
 #include "services/engine/core/snapshots.h"
@@ -26,20 +27,6 @@ namespace lathe::engine {
 namespace {
 
 bool Runs(const Group& group, const Request& request) { return request.group == group.row.group; }
-
-bool IsBegun(const Model& model, const Request& request) {
-  switch (request.row.op_class) {
-    case OpClass::kModel:
-      return true;
-    case OpClass::kTrain:
-      return model.order.IsIssued(request.row.seq_id);
-    case OpClass::kUnload:  // Advance sends others when they are ready
-      return request.row.state == RequestState::kDispatched;
-    case OpClass::kSample:
-      return false;
-  }
-  return false;
-}
 
 // Returns true for a sample without a usable group that no process may be running.
 bool IsToBePlaced(const State& s, const Request& request) {
@@ -313,22 +300,6 @@ void Assemble(State& s, Group& group) {
 }
 
 }  // namespace
-
-void ResumeModel(State& s, Model& model) {
-  const ModelRow& row = model.row;
-  // Requests in order of acceptance. Looks only at requests of this model, not at all live ones.
-  std::map<int64_t, Request*> begun;
-  const auto add = [&](Request* request) {
-    const bool is_live = request != nullptr && request->live();
-    if (is_live && IsBegun(model, *request)) begun[request->order] = request;
-  };
-  for (const int64_t seq : model.order.Issued()) {
-    add(FindByKey(s, row.model_id, OpClass::kTrain, seq));
-  }
-  add(FindByKey(s, row.session_id, OpClass::kModel, row.model_seq_id));
-  add(Find(s.requests, model.unload_request_id));
-  for (const auto& [order, request] : begun) SendToGroup(s, *request);
-}
 
 void OnWorkerAttached(State& s, const WorkerAttached& event) {
   auto it = s.groups.find(event.group);

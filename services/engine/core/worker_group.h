@@ -13,7 +13,4 @@ void OnWorkerReady(State& s, const WorkerReady& event);
 // Runs on each Tick. Tries groups again whose worker was refused for its files.
 void UseRefused(State& s);
 
-// Call when the model on the worker has the state of the ledger. Sends its started requests again.
-void ResumeModel(State& s, Model& model);
-
 }  // namespace lathe::engine

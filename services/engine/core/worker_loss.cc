@@ -12,6 +12,7 @@
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sample_queue.h"
 #include "services/engine/core/samplers.h"

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/recovery.h"
+#include "services/engine/core/recovery_need.h"
 
 namespace lathe::engine::simulation {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/engine/core/ordering.h"
+#include "services/engine/core/operations.h"
 
 #include <catch2/catch.hpp>
 
