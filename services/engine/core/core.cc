@@ -7,6 +7,7 @@
 #include "services/engine/core/copies.h"
 #include "services/engine/core/crash_attribution.h"
 #include "services/engine/core/drain.h"
+#include "services/engine/core/group_calls.h"
 #include "services/engine/core/group_state.h"
 #include "services/engine/core/migration.h"
 #include "services/engine/core/model_states.h"

@@ -14,18 +14,8 @@
 
 namespace lathe::engine {
 
-void OnMoveModel(State& s, const MoveModel& event);
-void OnDrainGroup(State& s, const DrainGroup& event);
-void OnRemoveGroup(State& s, const RemoveGroup& event);
-
 // Runs on each Tick. Prepares and executes the migrations that are due. A model whose recoveries
 // end workers does not migrate unless an operator asks for it.
 void MigrateModels(State& s);
-// Runs on each Tick. Publishes what drained groups still hold.
-void NotifyGroupDrains(State& s);
-
-// Returns why the model is in migration, or must not leave a group that does not work; for people.
-// Empty: neither.
-std::string MigrationWaitReason(State& s, const Model& model);
 
 }  // namespace lathe::engine

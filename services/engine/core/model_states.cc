@@ -1,9 +1,22 @@
 #include "services/engine/core/model_states.h"
 
-#include "services/engine/core/migration.h"
+#include "services/engine/core/placement.h"
+#include "services/engine/core/recovery_need.h"
 
 namespace lathe::engine {
 namespace {
+
+// Returns why the model is in migration, or must not leave a group that does not work; for people.
+// Empty: neither.
+std::string MigrationWaitReason(State& s, const Model& model) {
+  if (model.migrating_since > 0) return "its model is being moved to another group";
+  const Group* const home = Find(s.groups, model.row.group);
+  const bool stays = home != nullptr && IsToBeOnWorker(s, model) && IsGroupLost(s, model) &&
+                     MayKillWorkers(s, model);
+  return stays ? "its model is not moved to another group, as it may have ended its worker "
+                 "repeatedly; `lathe move` moves it all the same"
+               : "";
+}
 
 NotifyModelState StateOf(State& s, const Model& model) {
   NotifyModelState state{.model_id = model.row.model_id};

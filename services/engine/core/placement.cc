@@ -6,6 +6,24 @@
 
 namespace lathe::engine {
 
+bool HasHome(const Model& model) {
+  const ModelState state = model.row.state;
+  return state == ModelState::kCreating || state == ModelState::kReady ||
+         state == ModelState::kLost;
+}
+
+bool Serves(const Group& group, const Model& model) {
+  return group.row.base_model == model.row.base_model && group.can_train();
+}
+
+bool IsGroupLost(const State& s, const Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  if (group == nullptr || !Serves(*group, model)) return true;
+  const int64_t limit = s.options.group_lost_timeout;
+  const bool is_gone = limit > 0 && group->row.process_id.empty();
+  return is_gone && s.now - group->last_usable_at > limit;
+}
+
 bool IsToBeOnWorker(State& s, const Model& model) {
   switch (model.row.state) {
     case ModelState::kCreating:

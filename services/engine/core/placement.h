@@ -9,6 +9,12 @@
 
 namespace lathe::engine {
 
+// Returns true if the model uses its group or may use it: a load can restore even a lost model.
+bool HasHome(const Model& model);
+// Returns true if models of this base model can live on the group.
+bool Serves(const Group& group, const Model& model);
+// Returns true if the group will probably not serve the model again.
+bool IsGroupLost(const State& s, const Model& model);
 // Returns true if a worker has the model or will have it.
 bool IsToBeOnWorker(State& s, const Model& model);
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/digest/sha256.h"
-#include "services/engine/core/worker_loss.h"
 
 namespace lathe::engine {
 namespace {
@@ -23,11 +22,8 @@ FormGroup FormOf(const State& s, const Group& group, const std::string& session)
   return {s.term, RendezvousPoint{session, group.ranks[0].address, group.ranks[0].port}};
 }
 
-void SetMesh(State& s, Group& group, const MeshShape& mesh) {
+void SetMesh(Group& group, const MeshShape& mesh) {
   if (group.mesh == mesh) return;
-  const bool is_known = std::any_of(group.ranks.begin(), group.ranks.end(),
-                                    [](const Rank& rank) { return !rank.process_id.empty(); });
-  if (is_known) DeclareGroupDead(s, group, {.how = "ranks of another mesh attached"});
   Rank awaited;
   awaited.detached_at = group.ranks[0].detached_at;
   group.mesh = mesh;
@@ -41,8 +37,14 @@ Rank* FindRank(Group& group, int64_t rank) {
   return is_there ? &group.ranks[static_cast<size_t>(rank)] : nullptr;
 }
 
-void RecordArrival(State& s, Group& group, const WorkerAttached& event) {
-  SetMesh(s, group, event.mesh);
+bool HasOtherMesh(const Group& group, const MeshShape& mesh) {
+  return group.mesh != mesh &&
+         std::any_of(group.ranks.begin(), group.ranks.end(),
+                     [](const Rank& rank) { return !rank.process_id.empty(); });
+}
+
+void RecordArrival(Group& group, const WorkerAttached& event) {
+  SetMesh(group, event.mesh);
   Rank& rank = *FindRank(group, event.rank);
   const bool is_another = rank.process_id != event.process_id;
   if (is_another && ExitOfMember(group, rank) == nullptr) rank.exit.reset();

@@ -17,9 +17,12 @@ namespace lathe::engine {
 // Returns nullptr if the group has no such rank.
 Rank* FindRank(Group& group, int64_t rank);
 
-// Records the process and the mesh that it reports. If the mesh differs, the group loses its
-// processes and gets new ranks.
-void RecordArrival(State& s, Group& group, const WorkerAttached& event);
+// Returns true if the group has processes of another mesh than `mesh`. They cannot work with one of
+// `mesh`.
+bool HasOtherMesh(const Group& group, const MeshShape& mesh);
+// Records the process and the mesh that it reports. If the mesh differs, the group gets new ranks;
+// declare processes of the other mesh dead before.
+void RecordArrival(Group& group, const WorkerAttached& event);
 
 // Prefixes `how` for a group of several: "rank 1: signal 11". `rank` -1: no prefix.
 std::string NameRank(const Group& group, int64_t rank, const std::string& how);

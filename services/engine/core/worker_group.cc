@@ -312,7 +312,10 @@ void OnWorkerAttached(State& s, const WorkerAttached& event) {
   Group& group = it->second;
   const Rank* const before = FindRank(group, event.rank);
   const bool is_known = before != nullptr && before->process_id == event.process_id;
-  RecordArrival(s, group, event);
+  if (HasOtherMesh(group, event.mesh)) {
+    DeclareGroupDead(s, group, {.how = "ranks of another mesh attached"});
+  }
+  RecordArrival(group, event);
   if (event.rank == 0) {
     Detach(group);
     group.hello = event;
