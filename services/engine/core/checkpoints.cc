@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/file_pins.h"
+#include "services/engine/core/needed_files.h"
 
 namespace lathe::engine {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/engine/core/file_pins.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/ledger/gradient_window.h"
 
 namespace lathe::engine {

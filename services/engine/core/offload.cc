@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
 #include "services/engine/core/models.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery.h"
@@ -125,7 +125,7 @@ void ResumeSession(State& s, Session& session) {
     Sampler& sampler = s.samplers.at(id);
     const std::string& dir = sampler.row.checkpoint_dir;
     if (dir.empty()) continue;
-    sampler.lost = s.checkpoint_of_dir.count(dir) == 0 && s.dir_pins.count(dir) == 0;
+    sampler.lost = !AreFilesNeeded(s, dir);
     dirs.push_back(dir);
   }
   for (const std::string& dir : dirs) PinDir(s, dir);

@@ -3,7 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/duplicate_detection.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/file_pins.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/quotas.h"
 
 namespace lathe::engine {

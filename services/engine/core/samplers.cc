@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/base_models.h"
 #include "services/engine/core/errors.h"
-#include "services/engine/core/file_pins.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/requests.h"
 #include "services/engine/core/sample_queue.h"
 #include "services/engine/core/versions.h"

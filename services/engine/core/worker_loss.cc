@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/engine/core/crash_attribution.h"
-#include "services/engine/core/file_pins.h"
 #include "services/engine/core/group_state.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/ranks.h"
 #include "services/engine/core/recovery.h"
 #include "services/engine/core/recovery_need.h"

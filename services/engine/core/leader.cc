@@ -1,18 +1,18 @@
-#include "services/engine/core/restore.h"
+#include "services/engine/core/leader.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "services/engine/core/errors.h"
-#include "services/engine/core/file_pins.h"
 #include "services/engine/core/model_history.h"
+#include "services/engine/core/needed_files.h"
 #include "services/engine/core/placement.h"
 #include "services/engine/core/quotas.h"
 #include "services/engine/core/recovery_need.h"
 #include "services/engine/core/requests.h"
-#include "services/engine/core/retention.h"
 #include "services/engine/core/samplers.h"
+#include "services/engine/core/snapshots.h"
 #include "services/engine/core/versions.h"
 
 namespace lathe::engine {
@@ -178,6 +178,21 @@ void RestoreRequest(State& s, const RequestRow& row) {
   }
 }
 
+bool CanComplete(State& s, const Request& request) {
+  const Group* const group = Find(s.groups, request.group);
+  if (group == nullptr || !group->usable()) return false;
+  if (request.row.op_class != OpClass::kTrain) return true;
+  const Model* const model = Find(s.models, request.plan->model_id);
+  return model != nullptr && (model->row.state == ModelState::kCreating ||
+                              !model->order.IsMissingBelow(request.row.seq_id));
+}
+
+bool AnythingRuns(State& s) {
+  return std::any_of(s.live.begin(), s.live.end(), [&](const auto& entry) {
+    return CanComplete(s, s.requests.at(entry.second));
+  });
+}
+
 }  // namespace
 
 void OnLoaded(State& s, const Loaded& event) {
@@ -216,6 +231,27 @@ void OnLoaded(State& s, const Loaded& event) {
   // A store without an earlier leader has no files of its own: those on disk belong to another
   // store.
   if (s.term > 1) DropUnneededFiles(s);
+}
+
+void OnDrain(State& s, const Drain& event) {
+  s.draining = true;
+  s.drain_calls.push_back(event.call);
+}
+
+void AnswerDrain(State& s) {
+  if (s.drain_calls.empty() || AnythingRuns(s) || IsWritingForDrain(s)) return;
+  Answer answer;
+  answer.pending_requests = static_cast<int64_t>(s.live.size());
+  for (const auto& [id, model] : s.models) {
+    const bool unsaved = model.gradient.applied_seq() > model.row.saved_seq;
+    const bool is_gone = model.row.state != ModelState::kReady || model.row.is_offloaded;
+    if (unsaved && !is_gone) answer.unsaved_model_ids.push_back(id);
+  }
+  for (const CallId call : s.drain_calls) {
+    answer.call = call;
+    s.fx.After(answer);
+  }
+  s.drain_calls.clear();
 }
 
 }  // namespace lathe::engine
