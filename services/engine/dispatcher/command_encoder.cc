@@ -6,7 +6,7 @@
 
 #include "google/protobuf/message_lite.h"
 #include "libs/common/json/json.h"
-#include "services/engine/core/lora_proto.h"
+#include "services/engine/core/state/lora_proto.h"
 #include "services/engine/dispatcher/pieces.h"
 
 namespace lathe::engine {

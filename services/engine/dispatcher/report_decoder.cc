@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "libs/common/rpc/status.h"
-#include "services/engine/core/lora_proto.h"
+#include "services/engine/core/state/lora_proto.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {

@@ -10,7 +10,7 @@
 #include "libs/common/digest/sha256.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/core/checkpoints.h"
+#include "services/engine/core/checkpoints/checkpoints.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/validate_names.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "services/engine/core/duplicate_detection.h"
+#include "services/engine/core/requests/duplicate_detection.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "services/engine/core/duplicate_detection.h"
-#include "services/engine/core/plan.h"
+#include "services/engine/core/requests/duplicate_detection.h"
+#include "services/engine/core/state/plan.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/store_rows.h"
 #include "services/engine/store/testing/temp_dir.h"

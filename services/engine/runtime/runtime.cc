@@ -11,7 +11,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/core/plan.h"
+#include "services/engine/core/state/plan.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "services/engine/core/plan.h"
+#include "services/engine/core/state/plan.h"
 #include "services/engine/ledger/gradient_window.h"
 #include "services/engine/testing/mix.h"
 

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/duplicate_detection.h"
+#include "services/engine/core/requests/duplicate_detection.h"
 #include "services/engine/simulation/sim_worker.h"
 
 namespace lathe::engine::simulation {

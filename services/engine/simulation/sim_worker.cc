@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "services/engine/core/recovery_need.h"
+#include "services/engine/core/models/recovery_need.h"
 
 namespace lathe::engine::simulation {
 namespace {

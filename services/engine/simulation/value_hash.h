@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <variant>
 
-#include "services/engine/core/plan.h"
+#include "services/engine/core/state/plan.h"
 #include "services/engine/simulation/container_traits.h"
 #include "services/engine/simulation/type_name.h"
 #include "services/engine/store/rows.h"

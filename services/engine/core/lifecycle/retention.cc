@@ -1,0 +1,87 @@
+#include "services/engine/core/lifecycle/retention.h"
+
+#include <set>
+#include <string>
+
+#include "services/engine/core/models/models.h"
+#include "services/engine/core/requests/requests.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kInterval = 60 * kSecond;
+// Rows without a result answer "expired" for this long.
+constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
+constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
+// A year, with time to settle its bills.
+constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
+
+// Above this number the ledger forgets requests whose results were delivered. A client with a
+// result has the request id too, so it repeats only calls that are still in flight. The store keeps
+// these requests and answers other duplicates.
+constexpr size_t kMaxRemembered = 65536;
+constexpr int64_t kOnItsWay = 60 * kSecond;
+
+// Notes models whose rows must be written before the ledger forgets `row`. Its information about
+// the model must survive a restart.
+void KeepInModelRow(State& s, const RequestRow& row, std::set<std::string>& changed) {
+  Model* const model = row.op_class == OpClass::kTrain ? Find(s.models, row.owner_id) : nullptr;
+  if (model == nullptr) return;
+  if (model->order.closed_seq() < row.seq_id) changed.insert(row.owner_id);
+  if (model->gradient.Contains(row.seq_id)) changed.insert(row.owner_id);
+}
+
+void WriteKept(State& s, const std::string& model_id) {
+  Model& model = s.models.at(model_id);
+  model.order.Close(model.order.ResolvedThrough());
+  model.row.kept_window = EncodeSeqs(model.gradient.seqs());
+  PutRow(s, model);
+}
+
+// The request to forget next; nullptr: none is due.
+const std::string* NextForgotten(const State& s) {
+  if (s.retention.empty()) return nullptr;
+  const auto& [forgotten_at, oldest] = *s.retention.begin();
+  if (forgotten_at <= s.now) return &oldest;
+  if (s.retention.size() <= kMaxRemembered || s.delivered.empty()) return nullptr;
+  const auto& [delivered_at, first_delivered] = *s.delivered.begin();
+  return delivered_at + kOnItsWay <= s.now ? &first_delivered : nullptr;
+}
+
+void ForgetRequests(State& s) {
+  std::set<std::string> changed;
+  while (const std::string* const next = NextForgotten(s)) {
+    const auto it = s.requests.find(*next);
+    const std::string id = it->first;
+    const RequestRow& row = it->second.row;
+    DropFromRetention(s, row);
+    KeepInModelRow(s, row, changed);
+    const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
+    if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);
+    s.requests.erase(it);
+  }
+  for (const std::string& model_id : changed) WriteKept(s, model_id);
+}
+
+void ForgetEndedSessions(State& s) {
+  for (auto it = s.sessions.begin(); it != s.sessions.end();) {
+    const SessionRow& row = it->second.row;
+    const bool old =
+        row.state == SessionState::kEnded && row.heartbeat_at + kEndedSessionsKept < s.now;
+    it = old ? s.sessions.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+void PurgeOldResults(State& s) {
+  if (s.now - s.purged_at < kInterval) return;
+  s.purged_at = s.now;
+  ForgetRequests(s);
+  ForgetEndedSessions(s);
+  s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
+                             s.now - s.options.result_kept_undelivered, s.now - kRowsKept,
+                             s.now - kUsageKept});
+}
+
+}  // namespace lathe::engine

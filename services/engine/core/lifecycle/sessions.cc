@@ -1,0 +1,223 @@
+#include "services/engine/core/lifecycle/sessions.h"
+
+#include "absl/strings/str_format.h"
+#include "services/engine/core/checkpoints/checkpoints.h"
+#include "services/engine/core/models/model_end.h"
+#include "services/engine/core/models/offload.h"
+#include "services/engine/core/models/operations.h"
+#include "services/engine/core/samplers/samplers.h"
+#include "services/engine/core/state/base_models.h"
+#include "services/engine/core/state/errors.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr int64_t kTouchInterval = 60 * kSecond;
+
+// Makes an RFC 4122 version 4 UUID from 128 random bits.
+std::string NewSessionId(State& s) {
+  std::string hex = NewId(s);
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return absl::StrFormat("%s-%s-%s-%s-%s", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4),
+                         hex.substr(16, 4), hex.substr(20));
+}
+
+void Finish(State& s, Session& session, const std::string& reason, const std::string& detail) {
+  if (session.is_offloaded) ResumeSession(s, session);
+  session.row.state = SessionState::kFinished;
+  session.row.finish_reason = reason;
+  session.row.finish_detail = detail;
+  session.row.heartbeat_at = s.now;
+  s.fx.Put(PutSession{session.row});
+  for (const std::string& model_id : session.model_ids) CloseGaps(s, s.models.at(model_id));
+  s.dirty_sessions.insert(session.row.session_id);
+}
+
+void AnswerSampler(State& s, CallId call, const std::string& id) {
+  Answer answer;
+  answer.call = call;
+  answer.id = id;
+  s.fx.After(std::move(answer));
+}
+
+// Resolves the weights that the caller asked for. A path takes precedence over a base model.
+std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSession& event,
+                                        SamplerRow& row) {
+  row.base_model = event.base_model;
+  row.model_path = event.model_path;
+  if (!event.model_path.empty()) {
+    const CheckpointRow* const checkpoint = FindUsable(s, event.tenant_id, event.model_path);
+    if (checkpoint == nullptr) return NotFound("checkpoint", event.model_path);
+    if (checkpoint->kind == CheckpointKind::kExternal) {
+      return InvalidArgument(
+          "incompatible_checkpoint", "model_path",
+          absl::StrFormat("%s is for download only; sample from a tinker://…/sampler_weights/… "
+                          "checkpoint",
+                          event.model_path));
+    }
+    row.base_model = checkpoint->base_model;
+    row.model_id = checkpoint->model_id;
+    row.version_id = "checkpoint:" + checkpoint->dir;
+    row.checkpoint_dir = checkpoint->dir;
+  }
+  return UnknownBaseModel(s, row.base_model);
+}
+
+}  // namespace
+
+void OnCreateSession(State& s, const CreateSession& event) {
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  Session session;
+  session.row = event.row;
+  session.row.session_id = NewSessionId(s);
+  session.row.state = SessionState::kActive;
+  session.row.created_at = s.now;
+  session.row.heartbeat_at = s.now;
+  session.last_sign_at = s.now;
+  session.touch_written_at = s.now;
+  Answer answer;
+  answer.call = event.call;
+  answer.id = session.row.session_id;
+  s.fx.Put(PutSession{session.row});
+  s.fx.After(std::move(answer));
+  s.sessions.emplace(session.row.session_id, std::move(session));
+}
+
+void OnHeartbeat(State& s, const Heartbeat& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  Answer answer;
+  answer.call = event.call;
+  answer.session_finished = session->row.state != SessionState::kActive;
+  if (!answer.session_finished) RecordSignOfLife(s, *session);
+  s.fx.After(std::move(answer));
+}
+
+void OnFinishSession(State& s, const FinishSession& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  if (session->row.state == SessionState::kActive) {
+    Finish(s, *session, event.reason, event.detail);
+  }
+  Answer answer;
+  answer.call = event.call;
+  answer.id = event.session_id;
+  s.fx.After(std::move(answer));
+}
+
+void OnAssignSessionProject(State& s, const AssignSessionProject& event) {
+  if (Session* const session = FindSession(s, event.tenant_id, event.session_id)) {
+    session->row.project_id = event.project_id;
+  }
+  s.fx.Put(SetSessionProject{event.tenant_id, event.session_id, event.project_id});
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = event.tenant_id,
+                        .resource = "projects",
+                        .event = "project_assign_session",
+                        .actor = event.actor,
+                        .object = event.session_id,
+                        .outcome = "ok",
+                        .details = {{"project_id", event.project_id}}}});
+  Answer answer;
+  answer.call = event.call;
+  answer.id = event.session_id;
+  s.fx.After(std::move(answer));
+}
+
+void RecordSignOfLife(State& s, Session& session) {
+  session.last_sign_at = s.now;
+  session.is_silent = false;
+  if (session.is_offloaded) ResumeSession(s, session);
+  if (s.now - session.touch_written_at < kTouchInterval) return;
+  session.touch_written_at = s.now;
+  session.row.heartbeat_at = s.now;
+  s.fx.PutLater(TouchSession{session.row.session_id, s.now});
+}
+
+void ExpireSessions(State& s) {
+  for (auto& [id, session] : s.sessions) {
+    const bool is_here = s.now - session.last_sign_at <= s.options.session_timeout;
+    if (session.row.state != SessionState::kActive || is_here) continue;
+    if (!session.is_silent) {
+      session.is_silent = true;
+      // Its training completes, as its saves may be loaded later. No client waits for its samples.
+      CancelSamplesOf(s, id);
+    }
+    const int64_t silence = s.now - session.row.heartbeat_at;
+    if (silence > s.options.session_kept) {
+      Finish(s, session, "expired", absl::StrFormat("no heartbeat for %d s", silence / kSecond));
+    } else if (!session.is_offloaded) {
+      OffloadSession(s, session);
+    }
+  }
+}
+
+void EndIfComplete(State& s, const std::string& session_id) {
+  Session* const session = Find(s.sessions, session_id);
+  if (session == nullptr || session->row.state != SessionState::kFinished) return;
+  if (session->num_live_requests > 0) return;
+  // Samplers first: releasing one needs the group of its model.
+  for (const std::string& sampler_id : session->sampler_ids) ReleaseSampler(s, sampler_id);
+  for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
+  session->model_ids.clear();
+  session->sampler_ids.clear();
+  session->row.state = SessionState::kEnded;
+  s.fx.Put(PutSession{session->row});
+}
+
+void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
+  Session* const session = FindSession(s, event.tenant_id, event.session_id);
+  if (session == nullptr) {
+    return AnswerError(s, event.call, NotFound("session", event.session_id));
+  }
+  const std::string id = SamplerId(event.session_id, event.sampling_session_seq_id);
+  if (const Sampler* const known = Find(s.samplers, id)) {
+    const bool same = !known->unnamed() && known->row.model_path == event.model_path &&
+                      (!event.model_path.empty() || known->row.base_model == event.base_model);
+    if (same) return AnswerSampler(s, event.call, id);
+  }
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(*session)) return AnswerError(s, event.call, *refusal);
+  if (session->sampler_seqs.count(event.sampling_session_seq_id) > 0) {
+    return AnswerError(s, event.call,
+                       InvalidArgument("seq_id_reused", "sampling_session_seq_id",
+                                       absl::StrFormat("sampling_session_seq_id %d was already "
+                                                       "used by a different request",
+                                                       event.sampling_session_seq_id)));
+  }
+  SamplerRow row;
+  if (auto error = ResolveWeights(s, event, row)) return AnswerError(s, event.call, *error);
+  row.sampling_session_id = id;
+  row.session_id = event.session_id;
+  row.tenant_id = event.tenant_id;
+  row.sampling_session_seq_id = event.sampling_session_seq_id;
+  row.created_at = s.now;
+  RecordSignOfLife(s, *session);
+  s.fx.Put(PutSampler{row});
+  TrackSampler(s, std::move(row));
+  AnswerSampler(s, event.call, id);
+}
+
+void OnJoinSamplingSession(State& s, const JoinSamplingSession& event) {
+  Sampler* const sampler = FindSampler(s, event.tenant_id, event.sampling_session_id);
+  if (sampler == nullptr) {
+    return AnswerError(s, event.call, NotFound("sampling_session", event.sampling_session_id));
+  }
+  Session& session = s.sessions.at(sampler->row.session_id);
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (auto refusal = RefusalOf(session)) return AnswerError(s, event.call, *refusal);
+  RecordSignOfLife(s, session);
+  ++sampler->row.num_joined;
+  s.fx.Put(PutSampler{sampler->row});
+  Answer answer;
+  answer.call = event.call;
+  answer.client_counter = sampler->row.num_joined;
+  s.fx.After(std::move(answer));
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,47 @@
+#include "services/engine/core/models/model_states.h"
+
+#include "services/engine/core/models/placement.h"
+#include "services/engine/core/models/recovery_need.h"
+
+namespace lathe::engine {
+namespace {
+
+// Returns why the model is in migration, or must not leave a group that does not work; for people.
+// Empty: neither.
+std::string MigrationWaitReason(State& s, const Model& model) {
+  if (model.migrating_since > 0) return "its model is being moved to another group";
+  const Group* const home = Find(s.groups, model.row.group);
+  const bool stays = home != nullptr && IsToBeOnWorker(s, model) && IsGroupLost(s, model) &&
+                     MayKillWorkers(s, model);
+  return stays ? "its model is not moved to another group, as it may have ended its worker "
+                 "repeatedly; `lathe move` moves it all the same"
+               : "";
+}
+
+NotifyModelState StateOf(State& s, const Model& model) {
+  NotifyModelState state{.model_id = model.row.model_id};
+  if (model.num_live_requests == 0) return state;  // no request waits
+  state.is_away = model.recovery != nullptr;
+  state.reason = MigrationWaitReason(s, model);
+  if (const auto gap = model.order.FirstGap()) {
+    state.missing_seq = gap->missing_seq;
+    state.gap_closes_at = gap->waited_since + s.options.gap_timeout;
+  }
+  return state;
+}
+
+}  // namespace
+
+void NotifyModelStates(State& s) {
+  for (auto& [id, model] : s.models) {
+    NotifyModelState state = StateOf(s, model);
+    const bool is_held_up = state.is_away || state.missing_seq > 0 || !state.reason.empty();
+    const bool is_notified =
+        model.notified == state || (model.notified.model_id.empty() && !is_held_up);
+    if (is_notified) continue;
+    model.notified = state;
+    s.fx.After(std::move(state));
+  }
+}
+
+}  // namespace lathe::engine

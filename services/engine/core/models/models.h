@@ -1,0 +1,25 @@
+// Rows of models, and their live requests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "services/engine/core/state/state.h"
+
+namespace lathe::engine {
+
+Model* FindModel(State& s, const std::string& tenant_id, const std::string& model_id);
+
+// Unfinished requests of the model, in order of acceptance, without samples.
+std::vector<Request*> LiveRequestsOf(State& s, const Model& model);
+
+// Writes the model's row from the current ledger.
+void PutRow(State& s, Model& model);
+
+// The error of requests to a lost or failed model.
+ErrorInfo ReasonOf(const Model& model);
+
+// Returns true if a load into the model has not ended. A load restores even a lost model.
+bool IsBeingLoaded(State& s, const Model& model);
+
+}  // namespace lathe::engine

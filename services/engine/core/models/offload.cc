@@ -1,0 +1,161 @@
+#include "services/engine/core/models/offload.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/engine/core/models/model_history.h"
+#include "services/engine/core/models/models.h"
+#include "services/engine/core/models/placement.h"
+#include "services/engine/core/models/recovery.h"
+#include "services/engine/core/models/recovery_need.h"
+#include "services/engine/core/models/snapshots.h"
+#include "services/engine/core/requests/quotas.h"
+#include "services/engine/core/samplers/versions.h"
+#include "services/engine/core/state/needed_files.h"
+
+namespace lathe::engine {
+namespace {
+
+bool HasVersionsInMemoryOnly(const State& s, const Model& model) {
+  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
+    const Version& version = entry.second;
+    return version.row.model_id == model.row.model_id && !version.on_disk();
+  });
+}
+
+bool IsBeingWritten(const State& s, const Model& model) {
+  const Group* const group = Find(s.groups, model.row.group);
+  return group != nullptr && group->snapshot_model_id == model.row.model_id;
+}
+
+// Drops the open gradient. The next optim_step of the model is refused.
+void DropGradient(State& s, Model& model) {
+  if (model.gradient.empty()) return;
+  model.gradient.Drop();
+  PutRow(s, model);
+  const bool is_rebuilt = model.recovery != nullptr;
+  if (is_rebuilt) NeedRecovery(s, model);  // its target state has changed
+  TrimHistory(s, model);
+  if (is_rebuilt) return;
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    s.fx.Send(model.row.group, group->row.epoch, SendClearGradient{model.row.model_id});
+  }
+}
+
+bool IsOnWorker(const Model& model) {
+  return model.row.state == ModelState::kReady && !model.row.is_offloaded;
+}
+
+void Offload(State& s, Model& model) {
+  ForgetRecovery(s, model);
+  NeedRecovery(s, model);
+  model.num_recoveries_cut = 0;
+  model.row.is_offloaded = true;
+  PutRow(s, model);
+  if (const Group* const group = Find(s.groups, model.row.group)) {
+    DropFromWorker(s, *group, model.row.model_id);
+  }
+}
+
+// Drops the versions from which only offloaded sessions sample. Their files stay.
+void DropIdleVersions(State& s, const Session& session) {
+  std::set<std::string> needed;
+  for (const auto& [id, sampler] : s.samplers) {
+    if (!s.sessions.at(sampler.row.session_id).is_offloaded) needed.insert(sampler.row.version_id);
+  }
+  for (const std::string& id : session.sampler_ids) {
+    const std::string& version_id = s.samplers.at(id).row.version_id;
+    if (version_id.empty() || needed.count(version_id) > 0) continue;
+    for (auto& [name, group] : s.groups) {
+      const bool is_coming = group.transfers.erase(version_id) > 0;
+      if (group.version_ids.erase(version_id) == 0 && !is_coming) continue;
+      s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
+      if (Version* const version = Find(s.versions, version_id)) {
+        StopReading(s, *version, name, /*all=*/true);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
+  const bool has_changed =
+      model.recovery == nullptr && s.options.snapshot_interval > 0 && HasChanged(model);
+  if (!has_changed && !HasVersionsInMemoryOnly(s, model)) return !IsBeingWritten(s, model);
+  const bool is_due = model.snapshot_tried_at <= quiet_since ||
+                      s.now - model.snapshot_tried_at >= s.options.snapshot_interval;
+  if (is_due && has_changed) {
+    model.snapshot_wanted = true;  // the versions are written with it
+  } else if (is_due) {
+    model.snapshot_tried_at = s.now;
+    SaveVersionsOf(s, model);
+  }
+  return false;
+}
+
+void OffloadSession(State& s, Session& session) {
+  if (session.num_live_requests > 0) return;
+  bool all_offloaded = true;
+  for (const std::string& model_id : session.model_ids) {
+    Model& model = s.models.at(model_id);
+    if (model.row.state == ModelState::kReady) DropGradient(s, model);
+    if (!IsOnWorker(model)) continue;
+    if (IsOnDisk(s, model, session.last_sign_at)) {
+      Offload(s, model);
+    } else {
+      all_offloaded = false;
+    }
+  }
+  if (!all_offloaded) return;
+  session.is_offloaded = true;
+  DropIdleVersions(s, session);
+  for (const std::string& id : session.sampler_ids) {
+    const std::string& dir = s.samplers.at(id).row.checkpoint_dir;
+    if (!dir.empty()) UnpinDir(s, dir);
+  }
+}
+
+void ResumeSession(State& s, Session& session) {
+  session.is_offloaded = false;
+  std::vector<std::string> dirs;
+  for (const std::string& id : session.sampler_ids) {
+    Sampler& sampler = s.samplers.at(id);
+    const std::string& dir = sampler.row.checkpoint_dir;
+    if (dir.empty()) continue;
+    sampler.lost = !AreFilesNeeded(s, dir);
+    dirs.push_back(dir);
+  }
+  for (const std::string& dir : dirs) PinDir(s, dir);
+}
+
+void OffloadIdleModels(State& s) {
+  if (s.options.model_idle_timeout <= 0) return;
+  for (auto& [id, model] : s.models) {
+    const int64_t quiet_since = model.row.last_request_at;
+    const bool is_idle = model.num_live_requests == 0 && model.unload_request_id.empty() &&
+                         s.now - quiet_since > s.options.model_idle_timeout;
+    if (is_idle && IsOnWorker(model) && IsOnDisk(s, model, quiet_since)) Offload(s, model);
+  }
+}
+
+std::optional<ErrorInfo> ResumeOffloaded(State& s, Model& model) {
+  if (auto error = OverAdapters(s, model.row.tenant_id)) return error;
+  model.row.is_offloaded = false;
+  model.recovery->resumes = true;
+  model.recovery->began_at = s.now;
+  const Group* const kept = Find(s.groups, model.row.group);
+  if (kept == nullptr || kept->row.base_model != model.row.base_model) {
+    if (const Group* const group = GroupForModel(s, model.row.base_model)) {
+      model.row.group = group->row.group;
+    }
+  }
+  PutRow(s, model);
+  Group* const group = Find(s.groups, model.row.group);
+  if (group != nullptr && group->usable()) StartRecoveries(s, *group);
+  return std::nullopt;
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,198 @@
+#include "services/engine/core/models/operations.h"
+
+#include <catch2/catch.hpp>
+
+#include "services/engine/core/testing/model_harness.h"
+
+namespace lathe::engine {
+namespace {
+
+using History = std::vector<std::string>;
+
+TEST_CASE("Order: pipelined operations run in seq order around barriers", "[core]") {
+  ModelHarness h;
+  h.Gradient(1);
+  h.Gradient(2);
+  h.Step(3);
+  h.Gradient(4);
+  h.Step(5);
+  h.RunWorker();
+  CHECK(h.worker->History(h.model) ==
+        History{"fb 1", "fb 2", "step 3 [1,2]", "fb 4", "step 5 [4]"});
+  CHECK(h.store.models().at(h.model).applied_seq == 5);
+}
+
+TEST_CASE("Order: chunks that arrive as 2, 3, 1 run before the step", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  h.Gradient(model, 2);
+  h.Gradient(model, 3);
+  h.RunWorker();
+  CHECK(h.worker->History(model).empty());
+  h.Gradient(model, 1);
+  h.Step(model, 4);
+  h.RunWorker();
+  CHECK(h.worker->History(model) == History{"fb 1", "fb 2", "fb 3", "step 4 [1,2,3]"});
+}
+
+TEST_CASE("Order: in a serial session an arrival closes every smaller missing seq", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kSerial));
+  h.HoldCommits();
+  const CallId call = h.Gradient(model, 3);
+  h.CommitAll();
+  CHECK(h.store.models().at(model).closed_seq == 2);
+  h.RunWorker();
+  CHECK(h.Done(call));
+  const CallId late = h.Gradient(model, 2);
+  h.CommitAll();
+  CHECK(h.AnswerTo(late).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: a closed seq stays closed after a restart", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kSerial));
+  h.Gradient(model, 3);
+  h.RestartEngine();
+  h.ReattachWorker();
+  CHECK(h.AnswerTo(h.Gradient(model, 2)).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: in a concurrent session a gradient waits gap_timeout above a gap", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  const CallId call = h.Gradient(model, 2);
+  h.Advance(329 * kSecond);
+  h.RunWorker();
+  CHECK_FALSE(h.Done(call));
+  h.Advance(2 * kSecond);
+  h.RunWorker();
+  CHECK(h.Done(call));
+  CHECK(h.AnswerTo(h.Gradient(model, 1)).error->code == "seq_id_abandoned");
+}
+
+TEST_CASE("Order: in a concurrent session a step does not wait for a gap", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string model = h.NewModel(h.NewSession(SessionOrdering::kConcurrent));
+  h.Gradient(model, 1);
+  const CallId step = h.Step(model, 3);
+  h.RunWorker();
+  CHECK(h.Done(step));
+  CHECK(h.worker->History(model) == History{"fb 1", "step 3 [1]"});
+}
+
+TEST_CASE("Gradient: a step accepted before the failure was delivered is refused", "[core]") {
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  h.Gradient(2);
+  const CallId step = h.Step(3);
+  h.Gradient(4);
+  h.Step(5);
+  h.RunWorker();
+  CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
+  CHECK(h.ErrorOf(step)->message == "forward_backward seq 2 failed; the gradient is incomplete");
+  CHECK(h.worker->History(h.model) == History{"fb 1", "clear", "fb 4", "step 5 [4]"});
+  CHECK(h.worker->num_refused_steps() == 0);
+}
+
+TEST_CASE("Gradient: once the failure was delivered the step takes the rest", "[core]") {
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Gradient(1);
+  const CallId failed = h.Gradient(2);
+  h.RunWorker();
+  CHECK(h.StateOf(failed) == RequestState::kFailed);
+  h.Post(Delivered{h.AnswerTo(failed).id});
+  const CallId step = h.Step(3);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 3 [1]"});
+}
+
+TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier step", "[core]") {
+  ModelHarness h;
+  h.Gradient(1);
+  const CallId step = h.Step(2);
+  h.Send(
+      Submit{.tenant_id = "t",
+             .owner_id = h.model,
+             .seq_id = 3,
+             .args = TrainArgs{},
+             .invalid = ErrorInfo{absl::StatusCode::kInvalidArgument, "bad_token", "data", "no"}});
+  const CallId spoiled = h.Step(4);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+  CHECK(h.worker->History(h.model) == History{"fb 1", "step 2 [1]", "clear"});
+  CHECK(h.ErrorOf(spoiled)->message == "forward_backward seq 3 failed; the gradient is incomplete");
+}
+
+TEST_CASE("Gradient: delivered failures are known after a restart", "[core]") {
+  const bool delivered = GENERATE(true, false);
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  const CallId failed = h.Gradient(1);
+  h.RunWorker();
+  if (delivered) h.Post(Delivered{h.AnswerTo(failed).id});
+  h.DetachWorker();
+  const CallId step = h.Step(2);
+  h.RestartEngine();
+  h.ReattachWorker();
+  h.RunWorker();
+  CHECK(h.StateOf(step) == (delivered ? RequestState::kDone : RequestState::kFailed));
+}
+
+TEST_CASE("Gradient: a failed forward does not spoil a step", "[core]") {
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  h.Forward(1);
+  const CallId step = h.Step(2);
+  h.RunWorker();
+  CHECK(h.StateOf(step) == RequestState::kDone);
+}
+
+TEST_CASE("Gradient: a step without gradient is a step", "[core]") {
+  ModelHarness h;
+  h.Step(1);
+  h.RunWorker();
+  CHECK(h.worker->History(h.model) == History{"step 1 []"});
+}
+
+TEST_CASE("Load: requests accepted behind a failed load fail with its reason", "[core]") {
+  ModelHarness h;
+  h.Save(1, {.name = "a"});
+  h.RunWorker();
+  h.worker->FailOnce(h.model, 2, {absl::StatusCode::kInternal, "x", "", "disk"});
+  const CallId load = h.SubmitArgs(h.model, OpClass::kTrain, 2, OperationKind::kLoadWeights,
+                                   LoadArgs{.path = "tinker://" + h.model + "/weights/a"});
+  const CallId behind = h.Gradient(3);
+  h.RunWorker();
+  CHECK(h.ErrorOf(behind)->code == "load_failed");
+  h.Post(Delivered{h.AnswerTo(load).id});
+  const CallId later = h.Gradient(4);
+  h.RunWorker();
+  CHECK(h.StateOf(later) == RequestState::kDone);
+}
+
+TEST_CASE("Create: dependents of a failed creation fail with its reason", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = session + ":train:0";
+  h.worker->FailOnce(model, 0, {absl::StatusCode::kResourceExhausted, "x", "", "no memory"});
+  h.CreateModel(session, 0);
+  const CallId waiting = h.Gradient(model, 1);
+  h.RunWorker();
+  const CallId later = h.Gradient(model, 2);
+  for (const CallId call : {waiting, later}) {
+    CHECK(h.ErrorOf(call)->message.find("no memory") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine
