@@ -6,6 +6,7 @@ Includes start at the root of the tree, so CMake cannot see a forbidden one; thi
   * arrows point down: services -> libs -> protos, and services never include each other;
   * folders form no cycle, neither the modules (services/engine/core with its subfolders) nor the
     subfolders of one module among themselves;
+  * where decisions are made, files form no cycle either, a header and its source taken as one;
   * every outside library has its homes (HOMES below);
   * no translation unit sees both torch and protobuf or gRPC, through any chain of our headers;
   * no autograd outside tests: requires_grad, .backward( and torch/csrc/autograd;
@@ -250,7 +251,21 @@ def find_cycle(graph: dict[str, dict[str, tuple[str, int, str]]]) -> list[str]:
     return []
 
 
-def check_folders(sources: dict[str, Source]):
+def deciding_file_graph(sources: dict[str, Source]) -> dict[str, dict[str, tuple[str, int, str]]]:
+    """As folder_graph, by header with its source, of the folders in which decisions are made."""
+    graph: dict[str, dict[str, tuple[str, int, str]]] = {}
+    for source in sources.values():
+        if source.is_test or "/testing/" in source.path or not DECIDING_FOLDERS.match(source.path):
+            continue
+        file = source.path.rpartition(".")[0]
+        for include in source.includes():
+            target = include.path.rpartition(".")[0]
+            if include.path in sources and target != file:
+                graph.setdefault(file, {}).setdefault(target, (source.path, include.line, include.path))
+    return graph
+
+
+def check_cycles(sources: dict[str, Source]):
     """A parent may include its subfolders and they their parent: they are one module."""
     modules: dict[str, dict[str, tuple[str, int, str]]] = {}
     subfolders: dict[str, dict[str, tuple[str, int, str]]] = {}
@@ -260,11 +275,12 @@ def check_folders(sources: dict[str, Source]):
                 modules.setdefault(module_of(folder), {}).setdefault(module_of(target), arrow)
             elif not (folder + "/").startswith(target + "/") and not (target + "/").startswith(folder + "/"):
                 subfolders.setdefault(folder, {})[target] = arrow
-    for graph in (modules, subfolders):
+    files = deciding_file_graph(sources)
+    for what, graph in (("folders", modules), ("folders", subfolders), ("files", files)):
         if cycle := find_cycle(graph):
             arrows = [graph[a][b] for a, b in zip(cycle, cycle[1:] + cycle[:1])]
             path, line, _ = arrows[0]
-            yield path, line, "folders form a cycle: " + ", ".join(
+            yield path, line, f"{what} form a cycle: " + ", ".join(
                 f"{source} includes {target}" for source, _, target in arrows)
 
 
@@ -275,7 +291,7 @@ def find_violations(root: pathlib.Path) -> list[str]:
         for line, message in (*check_includes(source), *check_contents(source)):
             found.append((source.path, line, message))
     found.extend(check_torch_and_protobuf(sources))
-    found.extend(check_folders(sources))
+    found.extend(check_cycles(sources))
     return [f"{path}:{line}: {message}" for path, line, message in sorted(found)]
 
 

@@ -63,6 +63,27 @@ VIOLATIONS = {
          "services/worker/executor/versions/b.h": '#include "services/worker/executor/saves/c.h"\n',
          "services/worker/executor/saves/c.h": "\n"},
         "services/worker/executor/saves/a.h:1: folders form a cycle: "),
+    "a cycle of files in the core": (
+        {"services/engine/core/models/a.h": "\n",
+         "services/engine/core/models/a.cc": '#include "services/engine/core/models/a.h"\n\n'
+                                             '#include "services/engine/core/models/b.h"\n',
+         "services/engine/core/models/b.h": "\n",
+         "services/engine/core/models/b.cc": '#include "services/engine/core/models/a.h"\n'},
+        "services/engine/core/models/a.cc:3: files form a cycle: services/engine/core/models/a.cc "
+        "includes services/engine/core/models/b.h, services/engine/core/models/b.cc includes "
+        "services/engine/core/models/a.h"),
+    "a subject that includes the core": (
+        {"services/engine/core/core.h": "\n",
+         "services/engine/core/core.cc": '#include "services/engine/core/state/a.h"\n',
+         "services/engine/core/state/a.h": '#include "services/engine/core/core.h"\n'},
+        "services/engine/core/core.cc:1: files form a cycle: "),
+    "a cycle of the core's folders": (
+        {"services/engine/core/models/a.cc": '#include "services/engine/core/groups/b.h"\n',
+         "services/engine/core/models/c.h": "\n",
+         "services/engine/core/groups/b.h": '#include "services/engine/core/models/c.h"\n'},
+        "services/engine/core/groups/b.h:1: folders form a cycle: services/engine/core/groups/b.h "
+        "includes services/engine/core/models/c.h, services/engine/core/models/a.cc includes "
+        "services/engine/core/groups/b.h"),
     "autograd": (
         {"services/worker/training/a.cc": "void F(at::Tensor x) { x.backward({}); }\n"},
         "services/worker/training/a.cc:1: .backward( outside tests"),
