@@ -1,4 +1,5 @@
-// The directories of files that must stay on disk, and the names of those that saves write.
+// The directories of files that must stay on disk, and the names of those that saves write. A
+// directory is needed while a row names it, a sampler or load pins it, or a worker may write it.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,39 @@
+// What the core knows of samplers and of the versions from which they sample.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "services/engine/store/rows.h"
+
+namespace lathe::engine {
+
+struct Sampler {
+  SamplerRow row;
+  int64_t order = 0;  // order of creation
+  int64_t last_sampled_at = 0;
+  int64_t num_pending = 0;
+  bool lost = false;  // its version or checkpoint is gone and cannot be restored
+
+  bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
+};
+
+// An unnamed sampler version in use by samplers.
+struct Version {
+  VersionRow row;          // empty dir: not on disk
+  int64_t seq_id = 0;      // seq of its newest publication
+  std::string saving_dir;  // directory of the write under way; empty: none
+  // Directories to which workers wrote the version at this leader's command. A new leader deletes
+  // the directories of earlier terms that no row names.
+  std::set<std::string> written_dirs;
+  bool failed = false;  // true: the last write failed
+  // Groups that may read the version, by directory. Directories of earlier publications are kept
+  // for these groups.
+  std::map<std::string, std::set<std::string>> readers;
+
+  bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
+};
+
+}  // namespace lathe::engine
