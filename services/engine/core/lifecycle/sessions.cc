@@ -146,7 +146,7 @@ void ExpireSessions(State& s) {
     if (!session.is_silent) {
       session.is_silent = true;
       // Its training completes, as its saves may be loaded later. No client waits for its samples.
-      CancelSamplesOf(s, id);
+      CancelSamplesOf(s, session);
     }
     const int64_t silence = s.now - session.row.heartbeat_at;
     if (silence > s.options.session_kept) {

@@ -32,7 +32,11 @@ void Count(State& s, const Request& request, int64_t sign) {
   }
   if (!IsSample(request)) return;
   if (Sampler* const sampler = Find(s.samplers, request.row.owner_id)) {
-    sampler->num_pending += sign;
+    if (sign > 0) {
+      sampler->pending.emplace(request.order, request.row.request_id);
+    } else {
+      sampler->pending.erase(request.order);
+    }
   }
 }
 

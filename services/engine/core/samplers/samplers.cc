@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/requests/requests.h"
@@ -109,15 +109,12 @@ void OnCancelSample(State& s, const CancelSample& event) {
   s.fx.After(std::move(answer));
 }
 
-void CancelSamplesOf(State& s, const std::string& session_id) {
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    const Request& request = s.requests.at(id);
-    if (request.row.op_class == OpClass::kSample && request.session_id == session_id) {
-      ids.push_back(id);
-    }
+void CancelSamplesOf(State& s, const Session& session) {
+  std::map<int64_t, std::string> samples;
+  for (const std::string& sampler_id : session.sampler_ids) {
+    samples.merge(std::map(s.samplers.at(sampler_id).pending));
   }
-  for (const std::string& id : ids) {
+  for (const auto& [order, id] : samples) {
     CancelRequest(s, s.requests.at(id), "the sample was cancelled: its session was silent");
   }
 }
@@ -177,15 +174,8 @@ void LoseVersion(State& s, Sampler& sampler) {
   if (!sampler.unnamed() || sampler.lost || sampler.row.version_dropped || on_disk) return;
   ForgetVersion(s, sampler.row.version_id);
   sampler.lost = true;
-  if (sampler.num_pending == 0) return;
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    const RequestRow& row = s.requests.at(id).row;
-    if (row.op_class == OpClass::kSample && row.owner_id == sampler.row.sampling_session_id) {
-      ids.push_back(id);
-    }
-  }
-  for (const std::string& id : ids) Fail(s, s.requests.at(id), *WhyNotSampled(sampler));
+  const std::map<int64_t, std::string> samples = sampler.pending;
+  for (const auto& [order, id] : samples) Fail(s, s.requests.at(id), *WhyNotSampled(sampler));
 }
 
 void ReleaseSampler(State& s, const std::string& sampler_id) {

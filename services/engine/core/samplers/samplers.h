@@ -13,7 +13,7 @@ void SubmitSample(State& s, const Submit& submit);
 void OnCancelSample(State& s, const CancelSample& event);
 
 // Cancels the samples of a session whose client has gone.
-void CancelSamplesOf(State& s, const std::string& session_id);
+void CancelSamplesOf(State& s, const Session& session);
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);

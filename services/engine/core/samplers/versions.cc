@@ -50,7 +50,7 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
   });
   for (Sampler* const sampler : versions) {
     if (bytes <= s.options.sampler_versions_bytes) return;
-    if (sampler->num_pending > 0) continue;
+    if (!sampler->pending.empty()) continue;
     bytes -= sampler->row.version_bytes;
     sampler->row.version_dropped = true;
     s.fx.Put(PutSampler{sampler->row});

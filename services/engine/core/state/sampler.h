@@ -14,7 +14,7 @@ struct Sampler {
   SamplerRow row;
   int64_t order = 0;  // order of creation
   int64_t last_sampled_at = 0;
-  int64_t num_pending = 0;
+  std::map<int64_t, std::string> pending;  // its live samples: id by order of acceptance
   bool lost = false;  // its version or checkpoint is gone and cannot be restored
 
   bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
