@@ -55,9 +55,10 @@ void RestoreSnapshots(State& s, const StoredState& stored) {
 
 void RestoreVersions(State& s, const StoredState& stored) {
   for (const VersionRow& row : stored.versions) {
-    Version& version = s.versions[row.version_id];
+    Version version;
     version.row = row;
     version.seq_id = row.seq_id;
+    s.versions.Add(row.version_id, std::move(version));
   }
 }
 

@@ -118,8 +118,8 @@ void Migrate(State& s, Model& model, const Group& to) {
     TakeBack(s, *request);
     MoveToGroup(s, *request, to.row.group);
   }
-  for (auto& [id, version] : s.versions) {
-    if (version.row.model_id != model.row.model_id) continue;
+  for (const std::string& id : s.versions.IdsWith(model.row.model_id)) {
+    Version& version = s.versions.at(id);
     version.saving_dir.clear();  // a late report of that write still counts
     StopReading(s, version, model.row.group, /*all=*/true);
   }
@@ -133,8 +133,9 @@ void Migrate(State& s, Model& model, const Group& to) {
 
 void QueueSamplesOfModels(State& s, const std::set<std::string>& model_ids) {
   std::set<std::string> version_ids;
-  for (const auto& [id, version] : s.versions) {
-    if (model_ids.count(version.row.model_id) > 0) version_ids.insert(id);
+  for (const std::string& model_id : model_ids) {
+    const std::set<std::string>& ids = s.versions.IdsWith(model_id);
+    version_ids.insert(ids.begin(), ids.end());
   }
   if (!version_ids.empty()) QueueSamplesOf(s, version_ids);
 }

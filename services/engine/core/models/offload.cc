@@ -19,10 +19,9 @@ namespace lathe::engine {
 namespace {
 
 bool HasVersionsInMemoryOnly(const State& s, const Model& model) {
-  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
-    const Version& version = entry.second;
-    return version.row.model_id == model.row.model_id && !version.on_disk();
-  });
+  const std::set<std::string>& ids = s.versions.IdsWith(model.row.model_id);
+  return std::any_of(ids.begin(), ids.end(),
+                     [&](const std::string& id) { return !s.versions.at(id).on_disk(); });
 }
 
 bool IsBeingWritten(const State& s, const Model& model) {
@@ -59,15 +58,19 @@ void Offload(State& s, Model& model) {
   }
 }
 
+// Returns true if all sessions that sample from the version are offloaded.
+bool IsIdle(const State& s, const std::string& version_id) {
+  const std::set<std::string>& ids = s.samplers.IdsWith(version_id);
+  return std::all_of(ids.begin(), ids.end(), [&](const std::string& id) {
+    return s.sessions.at(s.samplers.at(id).row.session_id).is_offloaded;
+  });
+}
+
 // Drops the versions from which only offloaded sessions sample. Their files stay.
 void DropIdleVersions(State& s, const Session& session) {
-  std::set<std::string> needed;
-  for (const auto& [id, sampler] : s.samplers) {
-    if (!s.sessions.at(sampler.row.session_id).is_offloaded) needed.insert(sampler.row.version_id);
-  }
   for (const std::string& id : session.sampler_ids) {
     const std::string& version_id = s.samplers.at(id).row.version_id;
-    if (version_id.empty() || needed.count(version_id) > 0) continue;
+    if (version_id.empty() || !IsIdle(s, version_id)) continue;
     for (auto& [name, group] : s.groups) {
       const bool is_coming = group.transfers.erase(version_id) > 0;
       if (group.version_ids.erase(version_id) == 0 && !is_coming) continue;

@@ -369,8 +369,9 @@ void OnVersionFailed(State& s, const WorkerVersionFailed& event) {
   if (Version* const version = Find(s.versions, event.version_id)) {
     StopReading(s, *version, event.group, /*all=*/false);
   }
-  for (auto& [id, sampler] : s.samplers) {
-    if (!sampler.unnamed() || sampler.row.version_id != event.version_id) continue;
+  for (const std::string& id : s.samplers.IdsWith(event.version_id)) {
+    Sampler& sampler = s.samplers.at(id);
+    if (!sampler.unnamed()) continue;
     const Group* const home = HomeOf(s, sampler);  // still has the version if another group failed
     if (home == nullptr || home == group) RegainVersion(s, sampler);
   }

@@ -1,8 +1,8 @@
 #include "services/engine/core/samplers/sample_queue.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
-#include <vector>
 
 #include "services/engine/core/requests/requests.h"
 #include "services/engine/core/samplers/versions.h"
@@ -92,14 +92,13 @@ void QueueSample(State& s, Request& request) {
 }
 
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
-  std::vector<std::string> ids;
-  for (const auto& [order, id] : s.live) {
-    const RequestRow& row = s.requests.at(id).row;
-    const Sampler* const sampler =
-        row.op_class == OpClass::kSample ? Find(s.samplers, row.owner_id) : nullptr;
-    if (sampler != nullptr && version_ids.count(sampler->row.version_id) > 0) ids.push_back(id);
+  std::map<int64_t, std::string> samples;
+  for (const std::string& version_id : version_ids) {
+    for (const std::string& sampler_id : s.samplers.IdsWith(version_id)) {
+      samples.merge(std::map(s.samplers.at(sampler_id).pending));
+    }
   }
-  for (const std::string& id : ids) {
+  for (const auto& [order, id] : samples) {
     Request& request = s.requests.at(id);
     const Group* const group = Find(s.groups, request.group);
     const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;

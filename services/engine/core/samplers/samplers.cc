@@ -134,11 +134,12 @@ Sampler& TrackSampler(State& s, SamplerRow row) {
     session->sampler_ids.insert(row.sampling_session_id);
     session->sampler_seqs.insert(row.sampling_session_seq_id);
   }
-  Sampler& sampler = s.samplers[row.sampling_session_id];
+  Sampler sampler;
   sampler.row = std::move(row);
   sampler.order = ++s.last_order;
   sampler.last_sampled_at = sampler.row.created_at;
-  return sampler;
+  const std::string id = sampler.row.sampling_session_id;
+  return s.samplers.Add(id, std::move(sampler));
 }
 
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
@@ -179,10 +180,9 @@ void LoseVersion(State& s, Sampler& sampler) {
 }
 
 void ReleaseSampler(State& s, const std::string& sampler_id) {
-  const auto it = s.samplers.find(sampler_id);
-  const bool kept = it->second.unnamed() && !it->second.lost;
-  const SamplerRow row = std::move(it->second.row);
-  s.samplers.erase(it);
+  const Sampler sampler = s.samplers.Take(sampler_id);
+  const SamplerRow& row = sampler.row;
+  const bool kept = sampler.unnamed() && !sampler.lost;
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);

@@ -20,6 +20,14 @@ void CancelTransfers(State& s, const std::string& version_id) {
   for (auto& [name, group] : s.groups) group.transfers.erase(version_id);
 }
 
+Version& AddVersion(State& s, const std::string& version_id, const Model& model) {
+  Version version;
+  version.row.version_id = version_id;
+  version.row.model_id = model.row.model_id;
+  version.row.tenant_id = model.row.tenant_id;
+  return s.versions.Add(version_id, std::move(version));
+}
+
 }  // namespace
 
 std::string InflightVersionId(const std::string& model_id) {
@@ -60,10 +68,8 @@ void EnforceVersionBudget(State& s, const std::string& tenant_id) {
 
 void RecordPublication(State& s, const std::string& version_id, const Model& model, int64_t seq_id,
                        bool is_inflight) {
-  Version& version = s.versions[version_id];
-  version.row.version_id = version_id;
-  version.row.model_id = model.row.model_id;
-  version.row.tenant_id = model.row.tenant_id;
+  Version* const known = Find(s.versions, version_id);
+  Version& version = known != nullptr ? *known : AddVersion(s, version_id, model);
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
   if (!is_inflight) return;
@@ -76,17 +82,16 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
 }
 
 void ForgetVersion(State& s, const std::string& version_id) {
-  const auto it = s.versions.find(version_id);
-  if (it == s.versions.end()) return;
-  s.dirty_models.insert(it->second.row.model_id);  // an unload of the model may wait for the file
-  if (!it->second.row.dir.empty()) {
+  if (s.versions.count(version_id) == 0) return;
+  const Version version = s.versions.Take(version_id);
+  s.dirty_models.insert(version.row.model_id);  // an unload of the model may wait for the file
+  if (!version.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
-    s.fx.After(DeleteFiles{it->second.row.dir});
+    s.fx.After(DeleteFiles{version.row.dir});
   }
-  for (const auto& [dir, groups] : it->second.readers) {
-    if (dir != it->second.row.dir) s.fx.After(DeleteFiles{dir});
+  for (const auto& [dir, groups] : version.readers) {
+    if (dir != version.row.dir) s.fx.After(DeleteFiles{dir});
   }
-  s.versions.erase(it);
   CancelTransfers(s, version_id);
 }
 
@@ -109,19 +114,16 @@ void DropVersion(State& s, const std::string& version_id) {
 }
 
 void DropVersionIfUnused(State& s, const std::string& version_id) {
-  for (const auto& [id, sampler] : s.samplers) {
-    if (sampler.row.version_id == version_id) return;
-  }
-  DropVersion(s, version_id);
+  if (s.samplers.IdsWith(version_id).empty()) DropVersion(s, version_id);
 }
 
 void SaveVersionsOf(State& s, const Model& model) {
   const Group* const group = Find(s.groups, model.row.group);
   if (group == nullptr || !group->usable()) return;
-  for (auto& [id, version] : s.versions) {
+  for (const std::string& id : s.versions.IdsWith(model.row.model_id)) {
+    Version& version = s.versions.at(id);
     const bool is_here = group->version_ids.count(id) > 0;
-    if (version.row.model_id != model.row.model_id || version.on_disk() || !is_here) continue;
-    if (!version.saving_dir.empty()) continue;
+    if (version.on_disk() || !is_here || !version.saving_dir.empty()) continue;
     version.saving_dir = "c" + NewId(s);
     version.written_dirs.insert(version.saving_dir);
     s.fx.Send(group->row.group, group->row.epoch,
@@ -132,10 +134,10 @@ void SaveVersionsOf(State& s, const Model& model) {
 
 bool AreVersionsBeingSaved(State& s, const Model& model) {
   SaveVersionsOf(s, model);
-  return std::any_of(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
-    const Version& version = entry.second;
-    return version.row.model_id == model.row.model_id && !version.saving_dir.empty() &&
-           !version.failed;
+  const std::set<std::string>& ids = s.versions.IdsWith(model.row.model_id);
+  return std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
+    const Version& version = s.versions.at(id);
+    return !version.saving_dir.empty() && !version.failed;
   });
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "services/engine/core/state/indexed_map.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -35,5 +36,12 @@ struct Version {
 
   bool on_disk() const { return !row.dir.empty() && row.seq_id == seq_id; }
 };
+
+inline const std::string& VersionIdOf(const Sampler& sampler) { return sampler.row.version_id; }
+inline const std::string& ModelIdOf(const Version& version) { return version.row.model_id; }
+
+// Samplers by id, found by the version that they use; versions by id, found by their model.
+using Samplers = IndexedMap<Sampler, VersionIdOf>;
+using Versions = IndexedMap<Version, ModelIdOf>;
 
 }  // namespace lathe::engine

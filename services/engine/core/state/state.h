@@ -49,8 +49,8 @@ struct State {
 
   std::map<std::string, Session> sessions;
   std::map<std::string, Model> models;
-  std::map<std::string, Sampler> samplers;
-  std::map<std::string, Version> versions;
+  Samplers samplers;
+  Versions versions;
   std::map<std::string, Group> groups;
   std::map<std::string, BaseModelRow> base_models;
   std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path

@@ -1,0 +1,59 @@
+// A map whose values are also found by a key that several of them share.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace lathe::engine {
+
+// Iterates in the order of ids. `SharedKeyOf` returns the shared key of a value, which must not
+// change while the value is in the map. A value with an empty shared key is found by its id only.
+template <typename Value, const std::string& (*SharedKeyOf)(const Value&)>
+class IndexedMap {
+ public:
+  using key_type = std::string;
+
+  // Adds a value under an id that is not in use.
+  Value& Add(const std::string& id, Value value) {
+    const std::string& shared = SharedKeyOf(value);
+    if (!shared.empty()) ids_[shared].insert(id);
+    return values_.emplace(id, std::move(value)).first->second;
+  }
+
+  // Removes and returns the value of an id that is in use.
+  Value Take(const std::string& id) {
+    auto node = values_.extract(id);
+    const auto with_shared = ids_.find(SharedKeyOf(node.mapped()));
+    if (with_shared != ids_.end()) {
+      with_shared->second.erase(node.key());
+      if (with_shared->second.empty()) ids_.erase(with_shared);
+    }
+    return std::move(node.mapped());
+  }
+
+  // The ids of the values with this shared key, in order. The reference is valid until the next Add
+  // or Take.
+  const std::set<std::string>& IdsWith(const std::string& shared) const {
+    static const std::set<std::string> kNone;
+    const auto it = ids_.find(shared);
+    return it == ids_.end() ? kNone : it->second;
+  }
+
+  auto begin() { return values_.begin(); }
+  auto end() { return values_.end(); }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+  auto find(const std::string& id) { return values_.find(id); }
+  auto find(const std::string& id) const { return values_.find(id); }
+  Value& at(const std::string& id) { return values_.at(id); }
+  const Value& at(const std::string& id) const { return values_.at(id); }
+  size_t count(const std::string& id) const { return values_.count(id); }
+
+ private:
+  std::map<std::string, Value> values_;
+  std::map<std::string, std::set<std::string>> ids_;  // by shared key; absent: none
+};
+
+}  // namespace lathe::engine
