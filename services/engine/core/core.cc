@@ -51,19 +51,19 @@ void OnTick(State& s) {
   NotifyModelStates(s);
 }
 
-// Processes the consequences of a change: models, then queues, then sessions, then a drain.
+// Runs the follow-ups of a change: models, then queues, then sessions, then a drain.
 void Settle(State& s) {
-  while (!s.dirty_models.empty()) {
-    const std::string id = *s.dirty_models.begin();
-    s.dirty_models.erase(s.dirty_models.begin());
+  while (!s.follow_ups.models.empty()) {
+    const std::string id = *s.follow_ups.models.begin();
+    s.follow_ups.models.erase(s.follow_ups.models.begin());
     if (Model* const model = Find(s.models, id)) Advance(s, *model);
   }
-  for (const std::string& name : s.dirty_groups) {
+  for (const std::string& name : s.follow_ups.groups) {
     SendNext(s, s.groups.at(name));
   }
-  s.dirty_groups.clear();
-  for (const std::string& id : s.dirty_sessions) EndIfComplete(s, id);
-  s.dirty_sessions.clear();
+  s.follow_ups.groups.clear();
+  for (const std::string& id : s.follow_ups.sessions) EndIfComplete(s, id);
+  s.follow_ups.sessions.clear();
   AnswerDrain(s);
   NotifyGroups(s);
 }

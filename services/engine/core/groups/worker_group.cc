@@ -50,7 +50,7 @@ void SendUnfinished(State& s, Group& group) {
     if (!Runs(group, request)) continue;
     const Model& model = s.models.at(request.plan->model_id);
     if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
-    s.dirty_models.insert(model.row.model_id);
+    s.follow_ups.models.insert(model.row.model_id);
   }
   // The request that ran alone keeps its turn only if this group still has it.
   const Request* const alone = Find(s.requests, group.alone);

@@ -25,7 +25,7 @@ void RestoreSessions(State& s, const StoredState& stored) {
     // Silence counts only while a leader could receive signs of life.
     session.last_sign_at = std::max(row.heartbeat_at, s.now);
     session.touch_written_at = row.heartbeat_at;
-    s.dirty_sessions.insert(row.session_id);
+    s.follow_ups.sessions.insert(row.session_id);
   }
 }
 
@@ -43,7 +43,7 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.gradient.RestoreDropped(DecodeSeqs(row.dropped_window));
     if (row.is_offloaded) NeedRecovery(s, model);  // its next request resumes it
     model.snapshot_tried_at = s.now;
-    s.dirty_models.insert(row.model_id);
+    s.follow_ups.models.insert(row.model_id);
   }
 }
 

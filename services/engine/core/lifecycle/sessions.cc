@@ -31,7 +31,7 @@ void Finish(State& s, Session& session, const std::string& reason, const std::st
   session.row.heartbeat_at = s.now;
   s.fx.Put(PutSession{session.row});
   for (const std::string& model_id : session.model_ids) CloseGaps(s, s.models.at(model_id));
-  s.dirty_sessions.insert(session.row.session_id);
+  s.follow_ups.sessions.insert(session.row.session_id);
 }
 
 void AnswerSampler(State& s, CallId call, const std::string& id) {

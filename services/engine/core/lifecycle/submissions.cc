@@ -118,7 +118,7 @@ void PlaceInOrder(State& s, Model& model, const Submit& submit, int64_t seq_id) 
   CloseGapsThrough(s, model, model.order.ClosedByArrival(seq_id, serial, is_barrier));
   model.row.last_request_at = s.now;
   if (s.now - model.row_written_at >= kRowInterval) PutRow(s, model);
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
 }
 
 void AcceptTraining(State& s, Model& model, const Submit& submit, int64_t seq_id, Plan plan) {
@@ -170,7 +170,7 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   CloseGaps(s, model);
   Request& request = Accept(s, submit, submit.seq_id, model.row.session_id, model.row.group, plan);
   model.unload_request_id = request.row.request_id;
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
   const bool waits = (model.row.state == ModelState::kReady && !model.row.is_offloaded) ||
                      model.row.state == ModelState::kCreating || IsBeingLoaded(s, model);
   if (!waits) EndUnload(s, model, request);

@@ -66,7 +66,7 @@ Group* TargetOf(State& s, Model& model, const GroupLoads& loads) {
 void CancelMigration(State& s, Model& model) {
   if (model.migrating_since == 0) return;
   model.migrating_since = 0;
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
 }
 
 // Prepares the migration of a live model: none of its requests start, and it may migrate when it is
@@ -127,7 +127,7 @@ void Migrate(State& s, Model& model, const Group& to) {
   model.row.move_to.clear();
   model.migrating_since = 0;
   PutRow(s, model);
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
   if (model.recovery == nullptr) ResumeModel(s, model);
 }
 

@@ -169,7 +169,7 @@ void SendToGroup(State& s, Request& request) {
   Group* const group = Find(s.groups, request.group);
   if (group == nullptr || !group->usable() || !group->can_train()) return;
   const RequestRow& row = request.row;
-  s.dirty_groups.insert(request.group);
+  s.follow_ups.groups.insert(request.group);
   if (request.is_quarantined) {
     group->quarantined[request.order] = row.request_id;
   } else if (TraitsOf(row.kind).is_batched) {
@@ -236,7 +236,7 @@ void CloseGapsThrough(State& s, Model& model, int64_t seq) {
   if (!model.order.IsMissingBelow(seq + 1)) return;
   model.order.Close(seq);
   PutRow(s, model);
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
 }
 
 void CloseOverdueGaps(State& s) {

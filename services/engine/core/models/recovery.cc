@@ -158,7 +158,7 @@ void Finish(State& s, Model& model) {
   }
   model.num_recoveries_cut = 0;
   model.snapshot_wanted = true;
-  s.dirty_models.insert(model.row.model_id);
+  s.follow_ups.models.insert(model.row.model_id);
   ResumeModel(s, model);
 }
 
@@ -265,8 +265,8 @@ void ForgetAnswers(State& s, const Group& group, const Model& model) {
 
 void StartRecoveries(State& s, Group& group) {
   if (!group.can_train()) return;
-  s.dirty_groups.insert(group.row.group);  // quarantined requests wait for recoveries
-  if (!group.alone.empty()) return;        // and recoveries for the one that runs alone
+  s.follow_ups.groups.insert(group.row.group);  // quarantined requests wait for recoveries
+  if (!group.alone.empty()) return;             // and recoveries for the one that runs alone
   std::vector<std::pair<int64_t, std::string>> waiting;  // those never cut come first
   bool one_runs = false;
   bool any_was_cut = false;

@@ -140,7 +140,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   if (version != nullptr && version->saving_dir == event.dir) {
     version->saving_dir.clear();
     version->failed = event.error.has_value();
-    s.dirty_models.insert(version->row.model_id);
+    s.follow_ups.models.insert(version->row.model_id);
   }
   const bool is_here = version != nullptr && version->written_dirs.count(event.dir) > 0;
   if (!is_here || version->on_disk() || event.error) {

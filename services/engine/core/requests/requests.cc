@@ -24,11 +24,11 @@ void Count(State& s, const Request& request, int64_t sign) {
   if (usage.num_rows == 0) s.usage.erase(request.row.tenant_id);
   if (Session* const session = Find(s.sessions, request.session_id)) {
     session->num_live_requests += sign;
-    if (sign < 0) s.dirty_sessions.insert(request.session_id);
+    if (sign < 0) s.follow_ups.sessions.insert(request.session_id);
   }
   if (Model* const model = ModelOf(s, request)) {
     model->num_live_requests += sign;
-    if (sign < 0) s.dirty_models.insert(model->row.model_id);
+    if (sign < 0) s.follow_ups.models.insert(model->row.model_id);
   }
   if (!IsSample(request)) return;
   if (Sampler* const sampler = Find(s.samplers, request.row.owner_id)) {
@@ -49,7 +49,7 @@ void LeaveGroup(State& s, const Request& request) {
   Group* const group = Find(s.groups, request.group);
   if (group == nullptr) return;
   const std::string& id = request.row.request_id;
-  s.dirty_groups.insert(request.group);
+  s.follow_ups.groups.insert(request.group);
   group->at_worker.erase(id);
   group->started.erase(id);
   group->quarantined.erase(request.order);
@@ -200,7 +200,7 @@ Request& Track(State& s, Request request) {
   if (request.live()) {
     s.live[request.order] = id;
     Count(s, request, +1);
-    if (request.group != request.notified_group) s.regrouped.insert(id);
+    if (request.group != request.notified_group) s.follow_ups.requests.insert(id);
   } else {
     AddToRetention(s, row);
   }
@@ -248,11 +248,11 @@ void AnswerDuplicate(State& s, const Submit& submit, const Request& request) {
 
 void SetGroup(State& s, Request& request, const std::string& group) {
   request.group = group;
-  if (group != request.notified_group) s.regrouped.insert(request.row.request_id);
+  if (group != request.notified_group) s.follow_ups.requests.insert(request.row.request_id);
 }
 
 void NotifyGroups(State& s) {
-  for (const std::string& id : s.regrouped) {
+  for (const std::string& id : s.follow_ups.requests) {
     Request* const request = Find(s.requests, id);
     const bool is_changed =
         request != nullptr && request->live() && request->group != request->notified_group;
@@ -260,7 +260,7 @@ void NotifyGroups(State& s) {
     request->notified_group = request->group;
     s.fx.After(NotifyGroup{id, request->group});
   }
-  s.regrouped.clear();
+  s.follow_ups.requests.clear();
 }
 
 void MoveToGroup(State& s, Request& request, const std::string& group) {

@@ -80,7 +80,7 @@ void QueueSample(State& s, Request& request) {
   SetGroup(s, request, group->row.group);
   if (!group->usable() || AwaitTransfer(s, *group, sampler)) return;
   if (!CanBeSampled(s, *group, sampler)) return;
-  s.dirty_groups.insert(request.group);
+  s.follow_ups.groups.insert(request.group);
   if (request.is_quarantined) {
     group->quarantined[request.order] = request.row.request_id;
     return;

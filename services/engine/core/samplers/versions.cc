@@ -84,7 +84,7 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
 void ForgetVersion(State& s, const std::string& version_id) {
   if (s.versions.count(version_id) == 0) return;
   const Version version = s.versions.Take(version_id);
-  s.dirty_models.insert(version.row.model_id);  // an unload of the model may wait for the file
+  s.follow_ups.models.insert(version.row.model_id);  // an unload of the model may wait for the file
   if (!version.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
     s.fx.After(DeleteFiles{version.row.dir});

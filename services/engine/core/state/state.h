@@ -38,6 +38,15 @@ struct RateWindow {
 
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
 
+// What a subject leaves for the subjects above it, which it never calls. Settle does it before the
+// Step ends, in this order.
+struct FollowUps {
+  std::set<std::string> models;    // may have operations that became ready
+  std::set<std::string> groups;    // may send more to their workers
+  std::set<std::string> sessions;  // may be complete
+  std::set<std::string> requests;  // their callers may know an old group
+};
+
 struct State {
   explicit State(const CoreOptions& options_in) : options(options_in) {}
 
@@ -72,14 +81,10 @@ struct State {
   std::map<std::string, RateWindow> rates;  // tenants with a rate limit
 
   std::set<std::string> samples_to_place;  // samples of a group whose worker was just lost
-  std::set<std::string> regrouped;         // requests whose callers may know an old group
   // Requests to send again with the next Tick, when the store may answer again.
   std::set<std::string> unsent_request_ids;
 
-  // Objects to visit again before the Step ends.
-  std::set<std::string> dirty_models;
-  std::set<std::string> dirty_groups;
-  std::set<std::string> dirty_sessions;
+  FollowUps follow_ups;
 
   bool body_kept = false;  // true: the current Submit was accepted
   bool draining = false;
