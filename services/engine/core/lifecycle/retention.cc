@@ -51,14 +51,9 @@ const std::string* NextForgotten(const State& s) {
 void ForgetRequests(State& s) {
   std::set<std::string> changed;
   while (const std::string* const next = NextForgotten(s)) {
-    const auto it = s.requests.find(*next);
-    const std::string id = it->first;
-    const RequestRow& row = it->second.row;
-    DropFromRetention(s, row);
-    KeepInModelRow(s, row, changed);
-    const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
-    if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);
-    s.requests.erase(it);
+    const Request& request = s.requests.at(*next);
+    KeepInModelRow(s, request.row, changed);
+    Forget(s, request);
   }
   for (const std::string& model_id : changed) WriteKept(s, model_id);
 }

@@ -45,6 +45,11 @@ int64_t ForgottenAt(const State& s, const RequestRow& row) {
   return row.done_at + s.options.result_kept_undelivered;
 }
 
+void DropFromRetention(State& s, const RequestRow& row) {
+  s.retention.erase({ForgottenAt(s, row), row.request_id});
+  s.delivered.erase({row.delivered_at, row.request_id});
+}
+
 void LeaveGroup(State& s, const Request& request) {
   Group* const group = Find(s.groups, request.group);
   if (group == nullptr) return;
@@ -321,9 +326,13 @@ void AddToRetention(State& s, const RequestRow& row) {
   if (row.delivered_at > 0) s.delivered.emplace(row.delivered_at, row.request_id);
 }
 
-void DropFromRetention(State& s, const RequestRow& row) {
-  s.retention.erase({ForgottenAt(s, row), row.request_id});
-  s.delivered.erase({row.delivered_at, row.request_id});
+void Forget(State& s, const Request& request) {
+  const std::string id = request.row.request_id;
+  const RequestRow& row = request.row;
+  DropFromRetention(s, row);
+  const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
+  if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);
+  s.requests.erase(id);
 }
 
 void OnDelivered(State& s, const Delivered& event) {

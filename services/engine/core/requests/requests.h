@@ -53,9 +53,10 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker =
 // and a model whose unload failed continues.
 void RecordFailure(State& s, const Request& request, const std::string& message);
 
-// AddToRetention schedules when a finished request is forgotten. DropFromRetention undoes that.
+// Schedules when a finished request is forgotten.
 void AddToRetention(State& s, const RequestRow& row);
-void DropFromRetention(State& s, const RequestRow& row);
+// Removes a finished request from all tables.
+void Forget(State& s, const Request& request);
 
 void OnDelivered(State& s, const Delivered& event);
 
