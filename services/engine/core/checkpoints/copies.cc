@@ -109,7 +109,7 @@ void PutRun(State& s, const CopyCheckpoint& event, const CheckpointRow& source,
   // In an open session the run occupies its model_seq_id.
   if (event.makes_session) return;
   s.sessions.at(event.session_id).model_ids.insert(model_id);
-  s.models[model_id] = std::move(model);
+  s.models.Add(model_id, std::move(model));
 }
 
 CheckpointRow CopyOf(const State& s, const CopyCheckpoint& event, const CheckpointRow& source,

@@ -1,6 +1,7 @@
 #include "services/engine/core/groups/group_calls.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,8 +97,9 @@ void AnswerOk(State& s, CallId call) {
 // Returns what is on the group: "2 models, 1 request".
 std::string LeftOn(const State& s, const Group& group) {
   const std::string& name = group.row.group;
-  const auto num_models = std::count_if(s.models.begin(), s.models.end(), [&](const auto& entry) {
-    return entry.second.row.group == name && HasHome(entry.second);
+  const std::set<std::string>& models = s.models.IdsWith(name);
+  const auto num_models = std::count_if(models.begin(), models.end(), [&](const std::string& id) {
+    return HasHome(s.models.at(id));
   });
   const auto num_requests = std::count_if(s.live.begin(), s.live.end(), [&](const auto& entry) {
     return s.requests.at(entry.second).group == name;

@@ -129,8 +129,8 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   for (const auto& [id, one] : held) unwanted.insert(id);
   for (const std::string& id : running) unwanted.insert(ModelOfReplay(id));
   unwanted.erase("");
-  for (auto& [id, model] : s.models) {
-    if (model.row.group != group.row.group) continue;
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    Model& model = s.models.at(id);
     const auto it = held.find(id);
     const bool wanted = (model.row.state == ModelState::kReady && !model.row.is_offloaded) ||
                         model.row.state == ModelState::kCreating ||
@@ -239,7 +239,7 @@ void PlaceUnplacedModels(State& s, const Group& group) {
   if (!group.can_train()) return;
   for (auto& [id, model] : s.models) {
     if (model.row.base_model != group.row.base_model || !IsUnplaced(s, model)) continue;
-    model.row.group = group.row.group;
+    SetGroup(s, model, group.row.group);
     PutRow(s, model);
   }
   for (const auto& [order, id] : s.live) {

@@ -129,10 +129,9 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   AbandonTransfers(s, group);
   StopReadingAll(s, group.row.group);
   // A model that is being created is created again.
-  for (auto& [id, model] : s.models) {
-    if (model.row.group == group.row.group && model.row.state == ModelState::kReady) {
-      NeedRecovery(s, model);
-    }
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    Model& model = s.models.at(id);
+    if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
   }
   LoseVersionsOfGoneModels(s, group);
   TakeBackAll(s, group);

@@ -34,8 +34,9 @@ void RestoreModels(State& s, const StoredState& stored) {
     Session* const session = Find(s.sessions, row.session_id);
     if (session == nullptr || session->row.state == SessionState::kEnded) continue;
     session->model_ids.insert(row.model_id);
-    Model& model = s.models[row.model_id];
-    model.row = row;
+    Model stored_model;
+    stored_model.row = row;
+    Model& model = s.models.Add(row.model_id, std::move(stored_model));
     model.row_written_at = s.now;
     model.order = SeqOrder(row.closed_seq);
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);

@@ -253,8 +253,9 @@ void SubmitCreation(State& s, const Submit& submit) {
 
   const std::string model_id = row.model_id;
   session.model_ids.insert(model_id);
-  Model& model = s.models[model_id];
-  model.row = std::move(row);
+  Model created;
+  created.row = std::move(row);
+  Model& model = s.models.Add(model_id, std::move(created));
   if (submit.kind == OperationKind::kCreateModel) model.created_as = model.row.lora;
   PutRow(s, model);
   SendToGroup(s, Accept(s, submit, submit.seq_id, submit.owner_id, model.row.group, plan));

@@ -123,7 +123,7 @@ void Migrate(State& s, Model& model, const Group& to) {
     version.saving_dir.clear();  // a late report of that write still counts
     StopReading(s, version, model.row.group, /*all=*/true);
   }
-  model.row.group = to.row.group;
+  SetGroup(s, model, to.row.group);
   model.row.move_to.clear();
   model.migrating_since = 0;
   PutRow(s, model);

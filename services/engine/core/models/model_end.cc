@@ -86,7 +86,7 @@ void ReleaseModel(State& s, const std::string& model_id) {
   }
   ReleaseHistory(s, model);
   if (!model.notified.model_id.empty()) s.fx.After(NotifyModelState{.model_id = model_id});
-  s.models.erase(model_id);
+  s.models.Take(model_id);
 }
 
 }  // namespace lathe::engine

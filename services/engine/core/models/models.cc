@@ -29,6 +29,10 @@ std::vector<Request*> LiveRequestsOf(State& s, const Model& model) {
   return live;
 }
 
+void SetGroup(State& s, Model& model, const std::string& group) {
+  s.models.Change(model.row.model_id, [&](Model& changed) { changed.row.group = group; });
+}
+
 void PutRow(State& s, Model& model) {
   ModelRow& row = model.row;
   row.applied_seq = model.gradient.applied_seq();

@@ -13,6 +13,8 @@ Model* FindModel(State& s, const std::string& tenant_id, const std::string& mode
 // Unfinished requests of the model, in order of acceptance, without samples.
 std::vector<Request*> LiveRequestsOf(State& s, const Model& model);
 
+// Makes the model live on `group`.
+void SetGroup(State& s, Model& model, const std::string& group);
 // Writes the model's row from the current ledger.
 void PutRow(State& s, Model& model);
 

@@ -152,7 +152,7 @@ std::optional<ErrorInfo> ResumeOffloaded(State& s, Model& model) {
   const Group* const kept = Find(s.groups, model.row.group);
   if (kept == nullptr || kept->row.base_model != model.row.base_model) {
     if (const Group* const group = GroupForModel(s, model.row.base_model)) {
-      model.row.group = group->row.group;
+      SetGroup(s, model, group->row.group);
     }
   }
   PutRow(s, model);

@@ -270,10 +270,10 @@ void StartRecoveries(State& s, Group& group) {
   std::vector<std::pair<int64_t, std::string>> waiting;  // those never cut come first
   bool one_runs = false;
   bool any_was_cut = false;
-  for (const auto& [id, model] : s.models) {
-    const bool is_here =
-        model.row.group == group.row.group && model.row.base_model == group.row.base_model;
-    if (!is_here || !model.recovery || model.row.is_offloaded) continue;
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    const Model& model = s.models.at(id);
+    const bool is_served = model.row.base_model == group.row.base_model;
+    if (!is_served || !model.recovery || model.row.is_offloaded) continue;
     any_was_cut |= model.num_recoveries_cut > 0;
     one_runs |= model.recovery->started;
     if (model.recovery->started || s.now < model.recovery->not_before) continue;
@@ -299,9 +299,9 @@ void StartRecoveries(State& s, Group& group) {
 }
 
 void CutRecoveries(State& s, Group& group) {
-  for (auto& [id, model] : s.models) {
-    const bool cut =
-        model.row.group == group.row.group && model.recovery && !model.recovery->running.empty();
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    Model& model = s.models.at(id);
+    const bool cut = model.recovery && !model.recovery->running.empty();
     if (cut) model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -34,9 +35,10 @@ void ForgetRunning(State& s, Recovery& recovery) {
 }
 
 bool IsRecovering(const State& s, const Group& group) {
-  return std::any_of(s.models.begin(), s.models.end(), [&](const auto& entry) {
-    const Model& model = entry.second;
-    return model.row.group == group.row.group && model.recovery && model.recovery->started;
+  const std::set<std::string>& ids = s.models.IdsWith(group.row.group);
+  return std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
+    const Model& model = s.models.at(id);
+    return model.recovery && model.recovery->started;
   });
 }
 

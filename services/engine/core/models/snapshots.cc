@@ -17,20 +17,18 @@ namespace {
 // snapshot_share of the worker's time.
 int64_t IntervalOf(const State& s, const Group& group) {
   int64_t write_time = 0;
-  for (const auto& [id, model] : s.models) {
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    const Model& model = s.models.at(id);
     const bool is_written = model.row.state == ModelState::kReady && !model.row.is_offloaded;
-    if (model.row.group == group.row.group && is_written) {
-      write_time += model.snapshot_write_time;
-    }
+    if (is_written) write_time += model.snapshot_write_time;
   }
   const double share = std::max(s.options.snapshot_share, 1e-6);
   return std::max(s.options.snapshot_interval,
                   static_cast<int64_t>(static_cast<double>(write_time) / share));
 }
 
-bool CanBeWritten(const Group& group, const Model& model) {
-  return model.row.group == group.row.group && model.row.state == ModelState::kReady &&
-         model.recovery == nullptr && HasChanged(model);
+bool CanBeWritten(const Model& model) {
+  return model.row.state == ModelState::kReady && model.recovery == nullptr && HasChanged(model);
 }
 
 bool IsDue(const State& s, const Model& model, int64_t interval) {
@@ -44,8 +42,9 @@ bool IsDue(const State& s, const Model& model, int64_t interval) {
 Model* NextDue(State& s, const Group& group) {
   const int64_t interval = IntervalOf(s, group);
   Model* next = nullptr;
-  for (auto& [id, model] : s.models) {
-    if (!CanBeWritten(group, model) || !IsDue(s, model, interval)) continue;
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    Model& model = s.models.at(id);
+    if (!CanBeWritten(model) || !IsDue(s, model, interval)) continue;
     if (model.migrating_since > 0) return &model;
     if (next == nullptr || model.snapshot_tried_at < next->snapshot_tried_at) next = &model;
   }

@@ -8,8 +8,8 @@
 
 namespace lathe::engine {
 
-// Iterates in the order of ids. `SharedKeyOf` returns the shared key of a value, which must not
-// change while the value is in the map. A value with an empty shared key is found by its id only.
+// Iterates in the order of ids. `SharedKeyOf` returns the shared key of a value; only Change may
+// change it. A value with an empty shared key is found by its id only.
 template <typename Value, const std::string& (*SharedKeyOf)(const Value&)>
 class IndexedMap {
  public:
@@ -17,24 +17,28 @@ class IndexedMap {
 
   // Adds a value under an id that is not in use.
   Value& Add(const std::string& id, Value value) {
-    const std::string& shared = SharedKeyOf(value);
-    if (!shared.empty()) ids_[shared].insert(id);
+    Index(id, value);
     return values_.emplace(id, std::move(value)).first->second;
   }
 
   // Removes and returns the value of an id that is in use.
   Value Take(const std::string& id) {
     auto node = values_.extract(id);
-    const auto with_shared = ids_.find(SharedKeyOf(node.mapped()));
-    if (with_shared != ids_.end()) {
-      with_shared->second.erase(node.key());
-      if (with_shared->second.empty()) ids_.erase(with_shared);
-    }
+    Unindex(node.key(), node.mapped());
     return std::move(node.mapped());
   }
 
-  // The ids of the values with this shared key, in order. The reference is valid until the next Add
-  // or Take.
+  // Calls `change` with the value of an id that is in use. It may change the shared key.
+  template <typename ChangeValue>
+  void Change(const std::string& id, ChangeValue change) {
+    const auto it = values_.find(id);
+    Unindex(it->first, it->second);
+    change(it->second);
+    Index(it->first, it->second);
+  }
+
+  // The ids of the values with this shared key, in order. The reference is valid until the next
+  // Add, Take or Change.
   const std::set<std::string>& IdsWith(const std::string& shared) const {
     static const std::set<std::string> kNone;
     const auto it = ids_.find(shared);
@@ -52,6 +56,18 @@ class IndexedMap {
   size_t count(const std::string& id) const { return values_.count(id); }
 
  private:
+  void Index(const std::string& id, const Value& value) {
+    const std::string& shared = SharedKeyOf(value);
+    if (!shared.empty()) ids_[shared].insert(id);
+  }
+
+  void Unindex(const std::string& id, const Value& value) {
+    const auto with_shared = ids_.find(SharedKeyOf(value));
+    if (with_shared == ids_.end()) return;
+    with_shared->second.erase(id);
+    if (with_shared->second.empty()) ids_.erase(with_shared);
+  }
+
   std::map<std::string, Value> values_;
   std::map<std::string, std::set<std::string>> ids_;  // by shared key; absent: none
 };

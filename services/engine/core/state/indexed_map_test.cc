@@ -38,6 +38,16 @@ TEST_CASE("IndexedMap: what was taken is not found") {
   CHECK(items.IdsWith("y") == Ids{"a"});
 }
 
+TEST_CASE("IndexedMap: a value that changed is found by its new key") {
+  Items items;
+  items.Add("a", {"x"});
+  items.Change("a", [](Item& item) { item.owner = "y"; });
+  CHECK(items.IdsWith("x").empty());
+  CHECK(items.IdsWith("y") == Ids{"a"});
+  items.Change("a", [](Item& item) { item.owner.clear(); });
+  CHECK(items.IdsWith("y").empty());
+}
+
 TEST_CASE("IndexedMap: a value without a shared key is found by its id only") {
   Items items;
   items.Add("a", {""});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/engine/core/actions.h"
+#include "services/engine/core/state/indexed_map.h"
 #include "services/engine/core/state/model_log.h"
 #include "services/engine/ledger/gradient_window.h"
 #include "services/engine/ledger/seq_order.h"
@@ -74,5 +75,10 @@ struct Model {
   int64_t row_written_at = 0;
   NotifyModelState notified;  // state last sent to its callers
 };
+
+inline const std::string& GroupOf(const Model& model) { return model.row.group; }
+
+// Models by id, found by their group.
+using Models = IndexedMap<Model, GroupOf>;
 
 }  // namespace lathe::engine

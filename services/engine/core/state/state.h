@@ -57,7 +57,7 @@ struct State {
   std::mt19937_64 random;
 
   std::map<std::string, Session> sessions;
-  std::map<std::string, Model> models;
+  Models models;  // change the group of one with SetGroup
   Samplers samplers;
   Versions versions;
   std::map<std::string, Group> groups;
