@@ -16,9 +16,7 @@ bool IsExpired(const State& s, const CheckpointRow& row) {
 }
 
 void Remove(State& s, const std::string& path) {
-  const auto it = s.checkpoints.find(path);
-  CheckpointRow row = std::move(it->second);
-  s.checkpoints.erase(it);
+  CheckpointRow row = s.checkpoints.Take(path);
   row.state = CheckpointState::kDeleted;
   s.checkpoint_of_dir.erase(row.dir);
   DeleteFilesIfUnused(s, row.dir);
@@ -182,15 +180,16 @@ CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& sa
 }
 
 void CommitCheckpoint(State& s, CheckpointRow row) {
-  const auto it = s.checkpoints.find(row.tinker_path);
-  if (it != s.checkpoints.end()) {
-    row.is_public = it->second.is_public;
-    s.checkpoint_of_dir.erase(it->second.dir);
-    DeleteFilesIfUnused(s, it->second.dir);
+  const std::string path = row.tinker_path;
+  if (s.checkpoints.count(path) > 0) {
+    const CheckpointRow replaced = s.checkpoints.Take(path);
+    row.is_public = replaced.is_public;
+    s.checkpoint_of_dir.erase(replaced.dir);
+    DeleteFilesIfUnused(s, replaced.dir);
   }
-  s.checkpoint_of_dir[row.dir] = row.tinker_path;
+  s.checkpoint_of_dir[row.dir] = path;
   s.fx.Put(PutCheckpoint{row});
-  s.checkpoints[row.tinker_path] = std::move(row);
+  s.checkpoints.Add(path, std::move(row));
 }
 
 void SweepExpiredCheckpoints(State& s) {

@@ -212,7 +212,7 @@ void OnLoaded(State& s, const Loaded& event) {
   }
   for (const CheckpointRow& row : stored.checkpoints) {
     if (row.state != CheckpointState::kComplete) continue;
-    s.checkpoints[row.tinker_path] = row;
+    s.checkpoints.Add(row.tinker_path, row);
     s.checkpoint_of_dir[row.dir] = row.tinker_path;
   }
   for (const QuotaRow& row : stored.quotas) s.quotas[row.tenant_id] = row;

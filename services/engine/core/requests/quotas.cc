@@ -120,8 +120,8 @@ std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_i
   const QuotaRow* const quota = FindQuota(s, tenant_id);
   if (quota == nullptr || quota->stored_bytes == 0) return std::nullopt;
   int64_t used = 0;
-  for (const auto& [path, row] : s.checkpoints) {
-    if (row.tenant_id == tenant_id) used += row.size_bytes;
+  for (const std::string& path : s.checkpoints.IdsWith(tenant_id)) {
+    used += s.checkpoints.at(path).size_bytes;
   }
   if (used < quota->stored_bytes) return std::nullopt;
   return PermissionDenied(

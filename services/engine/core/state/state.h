@@ -15,6 +15,7 @@
 #include "services/engine/core/core_options.h"
 #include "services/engine/core/state/effects.h"
 #include "services/engine/core/state/group.h"
+#include "services/engine/core/state/indexed_map.h"
 #include "services/engine/core/state/model.h"
 #include "services/engine/core/state/request.h"
 #include "services/engine/core/state/sampler.h"
@@ -35,6 +36,11 @@ struct RateWindow {
   };
   std::map<int64_t, Use> by_second;  // key: Unix seconds
 };
+
+inline const std::string& TenantOf(const CheckpointRow& row) { return row.tenant_id; }
+
+// Complete checkpoints by path, found by their tenant.
+using Checkpoints = IndexedMap<CheckpointRow, TenantOf>;
 
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
 
@@ -62,7 +68,7 @@ struct State {
   Versions versions;
   std::map<std::string, Group> groups;
   std::map<std::string, BaseModelRow> base_models;
-  std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path
+  Checkpoints checkpoints;
   std::map<std::string, std::string> checkpoint_of_dir;
   std::map<std::string, int64_t> dir_pins;  // number of samplers and loads that need the files
 
