@@ -1,50 +1,57 @@
-// The linear layers that LoRA may adapt, with the names that PEFT, protos and checkpoints use.
+// Modules: the linears of a base model that LoRA may adapt, by the names that PEFT, protos and
+// checkpoints use. One name stands for a linear in each layer.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace lathe {
 
-// The families of the Tinker API: train_attn, train_mlp, train_unembed.
-enum class LoraFamily { kAttention, kMlp, kUnembedding };
+// The families of the Tinker API: train_attn, train_mlp, train_unembed. The store keeps the
+// numbers.
+enum class LoraFamily { kAttention = 0, kMlp = 1, kUnembedding = 2 };
 
 struct LoraModule {
-  const char* name;
-  LoraFamily family;
+  std::string name;
+  LoraFamily family = LoraFamily::kAttention;
+
+  bool operator==(const LoraModule&) const = default;
 };
 
-// All modules, in the order that adapters and lists of names use.
-inline constexpr std::array kLoraModules = {
-    LoraModule{"q_proj", LoraFamily::kAttention}, LoraModule{"k_proj", LoraFamily::kAttention},
-    LoraModule{"v_proj", LoraFamily::kAttention}, LoraModule{"o_proj", LoraFamily::kAttention},
-    LoraModule{"gate_proj", LoraFamily::kMlp},    LoraModule{"up_proj", LoraFamily::kMlp},
-    LoraModule{"down_proj", LoraFamily::kMlp},    LoraModule{"lm_head", LoraFamily::kUnembedding},
-};
+// The modules of a dense decoder, in the order of adapters.
+inline const std::vector<LoraModule>& DenseLoraModules() {
+  static const std::vector<LoraModule> modules = {
+      {"q_proj", LoraFamily::kAttention}, {"k_proj", LoraFamily::kAttention},
+      {"v_proj", LoraFamily::kAttention}, {"o_proj", LoraFamily::kAttention},
+      {"gate_proj", LoraFamily::kMlp},    {"up_proj", LoraFamily::kMlp},
+      {"down_proj", LoraFamily::kMlp},    {"lm_head", LoraFamily::kUnembedding}};
+  return modules;
+}
 
 inline bool ContainsModule(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns the names of the modules for which `keep(module)` is true, in order.
+// Returns the names of those `modules` for which `keep(module)` is true, in order.
 template <typename Keep>
-std::vector<std::string> LoraModulesWhere(const Keep& keep) {
+std::vector<std::string> LoraModulesWhere(const std::vector<LoraModule>& modules,
+                                          const Keep& keep) {
   std::vector<std::string> names;
-  for (const LoraModule& module : kLoraModules) {
-    if (keep(module)) names.emplace_back(module.name);
+  for (const LoraModule& module : modules) {
+    if (keep(module)) names.push_back(module.name);
   }
   return names;
 }
 
-inline std::vector<std::string> AllLoraModules() {
-  return LoraModulesWhere([](const LoraModule&) { return true; });
+inline std::vector<std::string> LoraModuleNames(const std::vector<LoraModule>& modules) {
+  return LoraModulesWhere(modules, [](const LoraModule&) { return true; });
 }
 
+// Returns the names of a dense decoder's modules in these families.
 inline std::vector<std::string> LoraModulesOf(bool attention, bool mlp, bool unembedding) {
-  return LoraModulesWhere([=](const LoraModule& module) {
+  return LoraModulesWhere(DenseLoraModules(), [=](const LoraModule& module) {
     if (module.family == LoraFamily::kAttention) return attention;
     return module.family == LoraFamily::kMlp ? mlp : unembedding;
   });

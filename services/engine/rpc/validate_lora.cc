@@ -40,10 +40,10 @@ absl::Status CheckAlpha(double alpha, const std::string& field) {
   return BadAlpha(field, absl::StrFormat("%g", alpha));
 }
 
-// Returns `names` in the order of kLoraModules.
+// Returns `names` in the order of DenseLoraModules().
 absl::StatusOr<std::vector<std::string>> CheckModules(const std::vector<std::string>& names,
                                                       const std::string& field) {
-  const std::vector<std::string> known = AllLoraModules();
+  const std::vector<std::string> known = LoraModuleNames(DenseLoraModules());
   for (const std::string& name : names) {
     if (!ContainsModule(known, name)) {
       return Invalid(kCode, field,
@@ -54,8 +54,9 @@ absl::StatusOr<std::vector<std::string>> CheckModules(const std::vector<std::str
       return Invalid(kCode, field, absl::StrFormat("%s has %s twice", field, name));
     }
   }
-  return LoraModulesWhere(
-      [&](const LoraModule& module) { return ContainsModule(names, module.name); });
+  return LoraModulesWhere(DenseLoraModules(), [&](const LoraModule& module) {
+    return ContainsModule(names, module.name);
+  });
 }
 
 const std::string* FindValue(const Metadata& metadata, const char* key) {
@@ -82,7 +83,7 @@ std::vector<Family> FamiliesOf(const v1::LoraConfig& proto) {
 // Enables unset families that have a module in `modules`.
 absl::Status AddFamiliesOf(const std::vector<std::string>& modules, const std::string& field,
                            std::vector<Family>& families) {
-  for (const LoraModule& module : kLoraModules) {
+  for (const LoraModule& module : DenseLoraModules()) {
     if (!ContainsModule(modules, module.name)) continue;
     Family& family = *std::find_if(families.begin(), families.end(),
                                    [&](const Family& one) { return one.family == module.family; });
@@ -106,10 +107,11 @@ absl::StatusOr<std::vector<std::string>> ModulesOfFamilies(const std::vector<Fam
                    "lora_config trains nothing: one of train_attn, train_mlp and train_unembed "
                    "must be true");
   }
-  std::vector<std::string> modules = LoraModulesWhere([&](const LoraModule& module) {
-    return ContainsModule(asked, module.name) &&
-           ContainsModule(defaults.target_modules, module.name);
-  });
+  std::vector<std::string> modules =
+      LoraModulesWhere(DenseLoraModules(), [&](const LoraModule& module) {
+        return ContainsModule(asked, module.name) &&
+               ContainsModule(defaults.target_modules, module.name);
+      });
   if (!modules.empty()) return modules;
   return Invalid(
       kCode, "lora_config",

@@ -18,7 +18,7 @@ struct LoraDefaults {
   double alpha = 32.0;
   // Modules that the families train_attn, train_mlp and train_unembed include; known names, in
   // order.
-  std::vector<std::string> target_modules = AllLoraModules();
+  std::vector<std::string> target_modules = LoraModuleNames(DenseLoraModules());
 };
 
 // Keys of user_metadata, for clients whose create_model has no field for them.

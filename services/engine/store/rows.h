@@ -43,8 +43,8 @@ struct LoraConfig {
   bool train_attn = true;
   bool train_mlp = true;
   bool train_unembed = true;
-  // Names of the adapted modules, in the order of kLoraModules; at least one.
-  std::vector<std::string> target_modules = AllLoraModules();
+  // Names of the adapted modules, in the order of the base model's; at least one.
+  std::vector<std::string> target_modules = LoraModuleNames(DenseLoraModules());
 };
 
 // kLost: the state was lost with its worker; the checkpoints are intact.

@@ -16,9 +16,9 @@ struct LoraSpec {
   int64_t rank = 32;  // 1…512
   double alpha = 32.0;
   uint64_t seed = 0;  // set by the engine when it accepts the request
-  // A subset of kLoraModules in its order, at least one; the engine fills in values that callers
-  // omit.
-  std::vector<std::string> target_modules = AllLoraModules();
+  // Names of the base model's modules, in its order, at least one; the engine fills in values that
+  // callers omit.
+  std::vector<std::string> target_modules = LoraModuleNames(DenseLoraModules());
 };
 
 // One validated training sequence: every vector has the length given in its comment.

@@ -1,6 +1,5 @@
 #include "services/worker/spec/decoder_spec.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <set>
@@ -79,18 +78,25 @@ TEST_CASE("DenseDecoder: the tables have the tensors of a folder, layer by layer
                                  layer + "self_attn.v_proj+", layer + "self_attn.o_proj",
                                  layer + "mlp.gate_proj", layer + "mlp.up_proj",
                                  layer + "mlp.down_proj", "lm_head"});
-  for (const LinearSpec& linear : spec.linears->rows) {
-    // Requests name these modules.
-    CHECK(std::any_of(kLoraModules.begin(), kLoraModules.end(), [&](const LoraModule& module) {
-      return module.name == linear.module() && module.family == linear.group;
-    }));
-  }
+  CHECK(AdaptableModules(*spec.linears) == DenseLoraModules());
   CHECK(spec.linears->rows[7].module() == "q_proj");
   CHECK(spec.linears->rows[14].module() == "lm_head");
   CHECK(spec.linears->stacks[spec.layers[1].gate_up].first == 7 + 4);
   CHECK(spec.linears->stacks.back().unit == 5);
   CHECK(spec.vectors->rows[spec.layers[1].k_norm].source == layer + "self_attn.k_norm.weight");
   CHECK(spec.vectors->rows[spec.vectors->final_norm].source == "model.norm.weight");
+}
+
+TEST_CASE("AdaptableModules: those of all layers, each once, in the order of the table", "[spec]") {
+  const LinearTable table{
+      .rows = {{.name = "model.layers.0.attn.q_proj"},
+               {.name = "model.layers.0.attn.v_proj"},
+               {.name = "model.layers.1.attn.q_proj"},
+               {.name = "model.layers.1.mlp.router", .group = LoraFamily::kMlp},
+               {.name = "model.layers.2.mlp.router", .group = LoraFamily::kMlp}}};
+  CHECK(AdaptableModules(table) == std::vector<LoraModule>{{"q_proj", LoraFamily::kAttention},
+                                                           {"v_proj", LoraFamily::kAttention},
+                                                           {"router", LoraFamily::kMlp}});
 }
 
 }  // namespace lathe::worker

@@ -2,6 +2,7 @@
 // LoRA, names of checkpoints, FSDP units and the content hash derive from them. Free of torch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -57,6 +58,18 @@ struct LinearTable {
   int64_t lm_head = kNoRow;
   LinearSpec embedding;  // no row, because LoRA does not adapt it
 };
+
+// Returns each module once, in the order of the table. All rows of a module are of one family.
+inline std::vector<LoraModule> AdaptableModules(const LinearTable& table) {
+  std::vector<LoraModule> modules;
+  for (const LinearSpec& linear : table.rows) {
+    const LoraModule module{std::string(linear.module()), linear.group};
+    if (std::find(modules.begin(), modules.end(), module) == modules.end()) {
+      modules.push_back(module);
+    }
+  }
+  return modules;
+}
 
 // A frozen vector that is no bias. Every rank holds it whole, in fp32.
 struct VectorSpec {
