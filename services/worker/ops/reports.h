@@ -148,6 +148,7 @@ struct ModelInfo {
   int64_t max_lora_rank = 512;
   int64_t token_budget = 0;     // tokens of one micro-batch
   int64_t kv_cache_tokens = 0;  // longest sequence (prompt and sampled) that can be sampled
+  std::vector<LoraModule> lora_modules;  // those of the model, in the order of adapters
   bool tied_embeddings = false;
 };
 

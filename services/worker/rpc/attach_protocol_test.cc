@@ -353,13 +353,23 @@ TEST_CASE("progress is reported while loading and readiness once", "[rpc]") {
   worker.protocol.StateChanged();
   state.ready = true;
   state.model.name = "b";
+  state.model.lora_modules = {{"q_proj", LoraFamily::kAttention},
+                              {"router", LoraFamily::kMlp},
+                              {"lm_head", LoraFamily::kUnembedding}};
   worker.executor.SetState(state);
   worker.protocol.StateChanged();
   worker.protocol.StateChanged();
   const auto messages = worker.Drain();
   REQUIRE(messages.size() == 2);
   CHECK(messages[0].progress().bytes_loaded() == 10);
-  CHECK(messages[1].ready().model().name() == "b");
+  const lathe::v1::ModelInfo& model = messages[1].ready().model();
+  CHECK(model.name() == "b");
+  REQUIRE(model.lora_modules_size() == 3);
+  CHECK(model.lora_modules(0).name() == "q_proj");
+  CHECK(model.lora_modules(0).family() == lathe::v1::LORA_FAMILY_ATTENTION);
+  CHECK(model.lora_modules(1).name() == "router");
+  CHECK(model.lora_modules(1).family() == lathe::v1::LORA_FAMILY_MLP);
+  CHECK(model.lora_modules(2).family() == lathe::v1::LORA_FAMILY_UNEMBEDDING);
   CHECK(worker.protocol.BeginStream("s").hello().has_ready());
   worker.protocol.StateChanged();
   CHECK(worker.Drain().empty());

@@ -17,6 +17,12 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
+lathe::v1::LoraFamily FamilyInProto(LoraFamily family) {
+  if (family == LoraFamily::kAttention) return lathe::v1::LORA_FAMILY_ATTENTION;
+  return family == LoraFamily::kMlp ? lathe::v1::LORA_FAMILY_MLP
+                                    : lathe::v1::LORA_FAMILY_UNEMBEDDING;
+}
+
 void AddMetrics(const std::vector<NamedMetric>& metrics,
                 google::protobuf::RepeatedPtrField<lathe::v1::NamedNumber>* out) {
   for (const NamedMetric& metric : metrics) {
@@ -220,6 +226,11 @@ lathe::v1::ModelInfo ToProto(const ModelInfo& info) {
   proto.set_max_lora_rank(info.max_lora_rank);
   proto.set_token_budget(info.token_budget);
   proto.set_kv_cache_tokens(info.kv_cache_tokens);
+  for (const LoraModule& module : info.lora_modules) {
+    lathe::v1::LoraModule* const one = proto.add_lora_modules();
+    one->set_name(module.name);
+    one->set_family(FamilyInProto(module.family));
+  }
   return proto;
 }
 

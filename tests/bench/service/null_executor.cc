@@ -33,7 +33,8 @@ ModelInfo InfoOf(const std::string& base_model) {
           .tokenizer_id = base_model,
           .max_lora_rank = 512,
           .token_budget = kTokenBudget,
-          .kv_cache_tokens = kContextLength};
+          .kv_cache_tokens = kContextLength,
+          .lora_modules = DenseLoraModules()};
 }
 
 // Returns the model whose order the command belongs to; empty if none.

@@ -96,6 +96,12 @@ lathe::v1::WorkerMessage FakeWorker::MakeHello() {
   info->set_max_lora_rank(512);
   info->set_token_budget(4096);
   info->set_kv_cache_tokens(4096);
+  for (const LoraModule& module : options_.lora_modules) {
+    lathe::v1::LoraModule* const one = info->add_lora_modules();
+    one->set_name(module.name);
+    // The proto's enum has these families in the same order, after an unspecified one.
+    one->set_family(static_cast<lathe::v1::LoraFamily>(static_cast<int>(module.family) + 1));
+  }
   return message;
 }
 

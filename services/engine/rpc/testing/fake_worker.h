@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "libs/common/lora/lora_modules.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 
 namespace lathe::engine {
@@ -29,6 +30,7 @@ class FakeWorker {
     std::string version;  // empty: this build's
     int64_t rank = 0;
     int64_t tp = 1;
+    std::vector<LoraModule> lora_modules = DenseLoraModules();
     bool answers = true;      // false: receives and does not respond
     std::string checkpoints;  // where saves write the files of an archive; empty: nowhere
   };

@@ -35,6 +35,7 @@ ModelInfo Describe(const ExecutorOptions& options, const DecoderSpec& spec,
   info.vocab_size = spec.vocab_size;
   info.tokenizer_id = options.tokenizer_id;
   info.eos_token_ids = spec.eos_token_ids;
+  info.lora_modules = AdaptableModules(*spec.linears);
   info.tied_embeddings = spec.tie_word_embeddings;
   return info;
 }
