@@ -25,6 +25,19 @@ const char* RoleName(v1::GroupRole role) {
   return role == v1::GROUP_ROLE_SAMPLE ? "sample" : "both";
 }
 
+LoraFamily ToFamily(v1::LoraFamily family) {
+  if (family == v1::LORA_FAMILY_MLP) return LoraFamily::kMlp;
+  return family == v1::LORA_FAMILY_UNEMBEDDING ? LoraFamily::kUnembedding : LoraFamily::kAttention;
+}
+
+std::vector<LoraModule> ToModules(const v1::ModelInfo& model) {
+  std::vector<LoraModule> modules;
+  for (const v1::LoraModule& module : model.lora_modules()) {
+    modules.push_back({module.name(), ToFamily(module.family())});
+  }
+  return modules;
+}
+
 }  // namespace
 
 ReadyModel ToReady(const v1::ModelInfo& model) {
@@ -35,7 +48,8 @@ ReadyModel ToReady(const v1::ModelInfo& model) {
                   .max_context_length = model.max_context_length(),
                   .vocab_size = model.vocab_size(),
                   .max_lora_rank = model.max_lora_rank(),
-                  .token_budget = model.token_budget()},
+                  .token_budget = model.token_budget(),
+                  .lora_modules = ToModules(model)},
           .kv_cache_tokens = model.kv_cache_tokens()};
 }
 

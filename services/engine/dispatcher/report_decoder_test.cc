@@ -49,5 +49,21 @@ TEST_CASE("Hello: rank 0 of several gives its rendezvous address", "[dispatcher]
   CHECK(CheckMesh(hello).ok());
 }
 
+TEST_CASE("Ready: a base model comes with its modules in their order", "[dispatcher]") {
+  v1::ModelInfo model;
+  const auto add = [&model](const char* name, v1::LoraFamily family) {
+    v1::LoraModule* const module = model.add_lora_modules();
+    module->set_name(name);
+    module->set_family(family);
+  };
+  add("lm_head", v1::LORA_FAMILY_UNEMBEDDING);
+  add("router", v1::LORA_FAMILY_MLP);
+  add("q_proj", v1::LORA_FAMILY_ATTENTION);
+  CHECK(ToReady(model).row.lora_modules ==
+        std::vector<LoraModule>{{"lm_head", LoraFamily::kUnembedding},
+                                {"router", LoraFamily::kMlp},
+                                {"q_proj", LoraFamily::kAttention}});
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -198,6 +198,7 @@ struct BaseModelRow {
   int64_t vocab_size = 0;
   int64_t max_lora_rank = 512;
   int64_t token_budget = 0;
+  std::vector<LoraModule> lora_modules;  // modules that LoRA may adapt, in the order of adapters
 };
 
 struct GroupRow {

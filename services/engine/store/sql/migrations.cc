@@ -222,6 +222,14 @@ constexpr char kMigration12[] = R"sql(
 ALTER TABLE models RENAME COLUMN is_parked TO is_offloaded;
 )sql";
 
+// Lists the modules that LoRA may adapt, with the numbers of their families. All base models before
+// are dense decoders, which have these eight. The next worker of a base model replaces the list.
+constexpr char kMigration13[] = R"sql(
+ALTER TABLE base_models ADD COLUMN lora_modules TEXT NOT NULL DEFAULT '';
+UPDATE base_models SET lora_modules =
+  'q_proj:0,k_proj:0,v_proj:0,o_proj:0,gate_proj:1,up_proj:1,down_proj:1,lm_head:2';
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -235,6 +243,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration10, .sqlite = kSqliteMigration10, .postgres = kPostgresMigration10},
     {.common = kMigration11},
     {.common = kMigration12},
+    {.common = kMigration13},
 }};
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "services/engine/store/sql/row_codec.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,23 @@ std::string EncodeStringList(const std::vector<std::string>& words) {
 
 std::vector<std::string> DecodeStringList(std::string_view text) {
   return absl::StrSplit(AbslView(text), ',', absl::SkipEmpty());
+}
+
+std::string EncodeLoraModules(const std::vector<LoraModule>& modules) {
+  return absl::StrJoin(modules, ",", [](std::string* text, const LoraModule& module) {
+    absl::StrAppend(text, module.name, ":", static_cast<int>(module.family));
+  });
+}
+
+std::vector<LoraModule> DecodeLoraModules(std::string_view text) {
+  std::vector<LoraModule> modules;
+  for (const std::string& word : DecodeStringList(text)) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(word, ':');
+    int family = 0;
+    if (!absl::SimpleAtoi(parts.second, &family)) break;
+    modules.push_back({parts.first, static_cast<LoraFamily>(family)});
+  }
+  return modules;
 }
 
 namespace {
@@ -253,7 +271,8 @@ void ReadRow(Query& query, VersionRow& row) {
 
 void BindRow(Query& query, const BaseModelRow& row) {
   query.Bind(row.name, row.content_hash, row.arch, row.tokenizer_id, row.max_context_length,
-             row.vocab_size, row.max_lora_rank, row.token_budget);
+             row.vocab_size, row.max_lora_rank, row.token_budget,
+             EncodeLoraModules(row.lora_modules));
 }
 
 void ReadRow(Query& query, BaseModelRow& row) {
@@ -265,6 +284,7 @@ void ReadRow(Query& query, BaseModelRow& row) {
   row.vocab_size = query.Int();
   row.max_lora_rank = query.Int();
   row.token_budget = query.Int();
+  row.lora_modules = DecodeLoraModules(query.Text());
 }
 
 void BindRow(Query& query, const GroupRow& row) {

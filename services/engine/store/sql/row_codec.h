@@ -21,6 +21,10 @@ Metadata DecodeMetadata(std::string_view text);
 std::string EncodeStringList(const std::vector<std::string>& words);
 std::vector<std::string> DecodeStringList(std::string_view text);
 
+// Encodes each module as its name, a colon and the number of its family, with commas between.
+std::string EncodeLoraModules(const std::vector<LoraModule>& modules);
+std::vector<LoraModule> DecodeLoraModules(std::string_view text);
+
 inline constexpr char kSessionColumns[] =
     "session_id, tenant_id, ordering, state, finish_reason, finish_detail, sdk_version, "
     "display_name, project_id, tags, user_metadata, created_at, heartbeat_at";
@@ -48,7 +52,7 @@ inline constexpr char kVersionColumns[] =
     "version_id, model_id, tenant_id, seq_id, is_inflight, dir, size_bytes, manifest_sha256";
 inline constexpr char kBaseModelColumns[] =
     "name, content_hash, arch, tokenizer_id, max_context_length, vocab_size, max_lora_rank, "
-    "token_budget";
+    "token_budget, lora_modules";
 inline constexpr char kGroupColumns[] = "group_name, base_model, epoch, process_id, is_draining";
 inline constexpr char kKeyColumns[] =
     "key_id, tenant_id, name, secret_sha256, scopes, created_at, expires_at, revoked_at";

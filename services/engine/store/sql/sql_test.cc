@@ -24,6 +24,15 @@ TEST_CASE("Lists of strings survive, and an empty one stays empty", "[store]") {
   CHECK(DecodeStringList(EncodeStringList({})).empty());
 }
 
+TEST_CASE("Modules survive with their families and order, and no list stays empty", "[store]") {
+  const std::vector<LoraModule> modules = {{"lm_head", LoraFamily::kUnembedding},
+                                           {"router", LoraFamily::kMlp},
+                                           {"q_proj", LoraFamily::kAttention}};
+  CHECK(EncodeLoraModules(modules) == "lm_head:2,router:1,q_proj:0");
+  CHECK(DecodeLoraModules(EncodeLoraModules(modules)) == modules);
+  CHECK(DecodeLoraModules("").empty());
+}
+
 TEST_CASE("UpsertSql: an update changes neither the key nor the columns to keep", "[store]") {
   CHECK(UpsertSql("t", "a, b, c", "a") ==
         "INSERT INTO t (a, b, c) VALUES (?, ?, ?)"

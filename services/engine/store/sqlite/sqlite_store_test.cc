@@ -94,15 +94,16 @@ TEST_CASE("SqliteStore: commits of a killed process are there", "[store]") {
   CHECK(check.Text() == "ok");
 }
 
-TEST_CASE("SqliteStore: families of an older schema become their modules", "[store]") {
+TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
   TempDir dir;
   const SqliteStore::Options options{.database = dir.path() / "lathe.db",
                                      .bodies_dir = dir.path() / "bodies"};
   {
     auto store = *SqliteStore::Open(options);
     const int64_t term = store->TakeLeadership()->term;
-    const std::array<Write, 2> writes = {PutModel{TestModel("m")},
-                                         PutCheckpoint{TestCheckpoint("tinker://m/weights/a")}};
+    const std::array<Write, 3> writes = {PutModel{TestModel("m")},
+                                         PutCheckpoint{TestCheckpoint("tinker://m/weights/a")},
+                                         PutBaseModel{{.name = "tiny"}}};
     REQUIRE(store->Commit(term, writes, {}).ok());
   }
   {
@@ -117,6 +118,7 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
     raw.exec("ALTER TABLE models DROP COLUMN is_offloaded");
     raw.exec("ALTER TABLE models DROP COLUMN move_to");
     raw.exec("ALTER TABLE groups DROP COLUMN is_draining");
+    raw.exec("ALTER TABLE base_models DROP COLUMN lora_modules");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");
     raw.exec("DROP TABLE lease");
@@ -129,6 +131,7 @@ TEST_CASE("SqliteStore: families of an older schema become their modules", "[sto
   REQUIRE(state.ok());
   CHECK(state->models[0].lora.target_modules == LoraModulesOf(true, false, true));
   CHECK(state->checkpoints[0].lora.target_modules == LoraModulesOf(true, true, true));
+  CHECK(state->base_models[0].lora_modules == DenseLoraModules());
 }
 
 TEST_CASE("SqliteStore: the audit log refuses to be changed", "[store]") {

@@ -77,18 +77,20 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
                      .checkpoint_dir = "d",
                      .created_at = 9,
                      .num_joined = 3};
-  BaseModelRow base{.name = "tiny",
-                    .content_hash = "h",
-                    .arch = "qwen3",
-                    .tokenizer_id = "/t",
-                    .max_context_length = 2048,
-                    .vocab_size = 768,
-                    .max_lora_rank = 512,
-                    .token_budget = 4096};
+  BaseModelRow base{
+      .name = "tiny",
+      .content_hash = "h",
+      .arch = "qwen3",
+      .tokenizer_id = "/t",
+      .max_context_length = 2048,
+      .vocab_size = 768,
+      .max_lora_rank = 512,
+      .token_budget = 4096,
+      .lora_modules = {{"q_proj", LoraFamily::kAttention}, {"router", LoraFamily::kMlp}}};
   Commit(harness->store(), term,
          {PutSession{TestSession("s1")}, PutModel{model}, InsertRequest{request},
           MarkDispatched{"r1", 4}, PutCheckpoint{TestCheckpoint("tinker://m/weights/final")},
-          PutSampler{sampler}, PutBaseModel{base},
+          PutSampler{sampler}, PutBaseModel{{.name = "tiny"}}, PutBaseModel{base},
           PutGroup{{.group = "g",
                     .base_model = "tiny",
                     .epoch = 4,
@@ -124,6 +126,7 @@ TEST_CASE("Store: a leader gets back every field of what was committed", "[store
   CHECK(state->samplers[0].sampling_session_seq_id == 2);
   REQUIRE(state->base_models.size() == 1);
   CHECK(state->base_models[0].token_budget == 4096);
+  CHECK(state->base_models[0].lora_modules == base.lora_modules);
   REQUIRE(state->groups.size() == 1);
   CHECK(state->groups[0].process_id == "p");
   CHECK(state->groups[0].is_draining);
