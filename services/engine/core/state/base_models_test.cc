@@ -26,6 +26,17 @@ TEST_CASE("Base models: one stays served while its worker is away", "[core]") {
   CHECK_FALSE(h.AnswerTo(h.Sampler(session, 0, "")).error.has_value());
 }
 
+TEST_CASE("Base models: the row has the modules that the last worker said", "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  CHECK(h.store.base_models().at("base").lora_modules == DenseLoraModules());
+  h.DetachWorker(/*process_gone=*/true);
+  h.AttachWorker("p2", /*ready=*/false);
+  h.worker->lora_modules = {{"q_proj", LoraFamily::kAttention}, {"router", LoraFamily::kMlp}};
+  h.Post(WorkerReady{"g", *h.worker->Hello().ready});
+  CHECK(h.store.base_models().at("base").lora_modules == h.worker->lora_modules);
+}
+
 TEST_CASE("Base models: one whose group has another now is refused by name", "[core]") {
   ModelHarness h;
   h.Save(1, {.name = "a"});

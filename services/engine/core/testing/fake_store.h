@@ -26,6 +26,7 @@ class FakeStore {
   const std::map<std::string, SamplerRow>& samplers() const { return samplers_; }
   const std::map<std::string, SnapshotRow>& snapshots() const { return snapshots_; }
   const std::map<std::string, VersionRow>& versions() const { return versions_; }
+  const std::map<std::string, BaseModelRow>& base_models() const { return base_models_; }
   const std::set<std::string>& dropped_bodies() const { return dropped_bodies_; }
   const std::vector<AuditRow>& audit() const { return audit_; }
   const std::vector<UsageRow>& usage() const { return usage_; }

@@ -138,7 +138,9 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.session = session;
   hello.address = "10.0.0.1";
   hello.port = 4000;
-  if (ready) hello.ready = worker_.Ready(kv_cache_tokens);
+  if (!ready) return hello;
+  hello.ready = worker_.Ready(kv_cache_tokens);
+  hello.ready->row.lora_modules = lora_modules;
   return hello;
 }
 

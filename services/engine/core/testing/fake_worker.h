@@ -40,6 +40,7 @@ class FakeWorker {
 
   WorkerAttached Hello(bool ready = true) const;
   int64_t kv_cache_tokens = 1000;
+  std::vector<LoraModule> lora_modules = DenseLoraModules();
   int64_t pid = 17;
   bool is_supervised = false;
   MeshShape mesh;
