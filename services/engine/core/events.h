@@ -96,7 +96,8 @@ struct LoadArgs {
   bool creates_model = false;
   std::string base_model;
   Metadata user_metadata;
-  // Adapter shape given in user_metadata, which the checkpoint must have. Unset or empty: any.
+  // Adapter shape given in user_metadata, which the checkpoint must have; names in any order. Unset
+  // or empty: any.
   std::optional<double> lora_alpha;
   std::vector<std::string> target_modules;
   // Tenant of the weights access token, which may own the checkpoint. Empty: no token was given.

@@ -127,7 +127,7 @@ TEST_CASE("Load: the model takes on the checkpoint's alpha and modules", "[core]
                                        LoadArgs{.path = path,
                                                 .creates_model = true,
                                                 .lora_alpha = 16,
-                                                .target_modules = {"q_proj", "v_proj"}});
+                                                .target_modules = {"v_proj", "q_proj"}});
   t.h.RunWorker();
   CHECK(t.h.StateOf(into) == RequestState::kDone);
   CHECK(t.h.StateOf(create) == RequestState::kDone);
@@ -148,9 +148,18 @@ TEST_CASE("Load: metadata that contradicts the checkpoint is refused by name", "
   CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_lora_alpha");
   CHECK(t.h.AnswerTo(call).error->message ==
         "user_metadata.lathe_lora_alpha is 32, checkpoint " + path + " has 16 and a load keeps it");
-  args = {.path = path, .creates_model = true, .target_modules = {"q_proj"}};
+  for (const std::vector<std::string>& modules : std::vector<std::vector<std::string>>{
+           {"q_proj"}, {"q_proj", "v_proj", "v_proj"}, {"q_proj", "\n"}, {""}}) {
+    args = {.path = path, .creates_model = true, .target_modules = modules};
+    call = t.h.SubmitArgs(t.session, OpClass::kModel, 2, OperationKind::kLoadWeights, args);
+    REQUIRE(t.h.AnswerTo(call).error.has_value());
+    CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_target_modules");
+  }
+  args.target_modules = {"q_proj", "\n"};
   call = t.h.SubmitArgs(t.session, OpClass::kModel, 2, OperationKind::kLoadWeights, args);
-  CHECK(t.h.AnswerTo(call).error->field == "user_metadata.lathe_target_modules");
+  CHECK(t.h.AnswerTo(call).error->message ==
+        "user_metadata.lathe_target_modules is 'q_proj,\\n', checkpoint " + path +
+            " has q_proj,v_proj and a load keeps them");
 }
 
 TEST_CASE("Load: a load behind a save reads the files of that save", "[core]") {

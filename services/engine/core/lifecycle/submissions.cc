@@ -1,5 +1,8 @@
 #include "services/engine/core/lifecycle/submissions.h"
 
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/engine/core/checkpoints/checkpoints.h"
@@ -176,9 +179,16 @@ void SubmitUnload(State& s, Model& model, const Submit& submit) {
   if (!waits) EndUnload(s, model, request);
 }
 
+bool HaveSameNames(std::vector<std::string> some, std::vector<std::string> others) {
+  std::sort(some.begin(), some.end());
+  std::sort(others.begin(), others.end());
+  return some == others;
+}
+
 // Returns why `checkpoint` differs from what the caller's metadata says.
 std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const LoadArgs& args) {
   constexpr char kCode[] = "incompatible_checkpoint";
+  constexpr size_t kMaxShownBytes = 128;
   const LoraConfig& lora = checkpoint.lora;
   if (args.lora_alpha && *args.lora_alpha != lora.alpha) {
     return InvalidArgument(kCode, "user_metadata.lathe_lora_alpha",
@@ -186,12 +196,13 @@ std::optional<ErrorInfo> CheckMetadata(const CheckpointRow& checkpoint, const Lo
                                            "has %g and a load keeps it",
                                            *args.lora_alpha, args.path, lora.alpha));
   }
-  if (!args.target_modules.empty() && args.target_modules != lora.target_modules) {
+  if (!args.target_modules.empty() && !HaveSameNames(args.target_modules, lora.target_modules)) {
+    const std::string said = absl::StrJoin(args.target_modules, ",").substr(0, kMaxShownBytes);
     return InvalidArgument(
         kCode, "user_metadata.lathe_target_modules",
-        absl::StrFormat("user_metadata.lathe_target_modules is %s, checkpoint %s has %s and a "
+        absl::StrFormat("user_metadata.lathe_target_modules is '%s', checkpoint %s has %s and a "
                         "load keeps them",
-                        absl::StrJoin(args.target_modules, ","), args.path,
+                        absl::CHexEscape(said), args.path,
                         absl::StrJoin(lora.target_modules, ",")));
   }
   return std::nullopt;
