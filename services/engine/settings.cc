@@ -90,9 +90,10 @@ void AddLoraDefaults(OptionSet& options, Settings& settings) {
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
               "alpha of models whose request names none; alpha / rank scales an adapter",
               {.flag = "lora-alpha"});
-  options.Add(&settings.lora_target_modules, "lora.target_modules", lora.target_modules,
-              "linears that train_attn, train_mlp and train_unembed include, if a request names "
-              "no target_modules",
+  options.Add(&settings.lora_target_modules, "lora.target_modules",
+              std::vector<std::string>{kAllModules},
+              "modules that train_attn, train_mlp and train_unembed include, if a request names no "
+              "target_modules; all: each that the base model has",
               {.flag = "lora-target-modules"});
 }
 

@@ -6,8 +6,7 @@
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  constexpr lathe::engine::ModelLimits kLimits{
-      .max_context_length = 64, .vocab_size = 768, .max_lora_rank = 512};
+  constexpr lathe::engine::ModelLimits kLimits{.max_context_length = 64, .vocab_size = 768};
   lathe::v1::TrainItem item;
   lathe::v1::ForwardBackwardRequest& request = *item.mutable_request();
   const absl::Status read =

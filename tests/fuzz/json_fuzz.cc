@@ -16,8 +16,7 @@ namespace {
 
 using namespace lathe::gateway;  // NOLINT: a fuzz target is all about it
 
-constexpr lathe::engine::ModelLimits kLimits{
-    .max_context_length = 64, .vocab_size = 768, .max_lora_rank = 512};
+constexpr lathe::engine::ModelLimits kLimits{.max_context_length = 64, .vocab_size = 768};
 
 void ReadSmall(const std::string& text) {
   simdjson::dom::parser parser;

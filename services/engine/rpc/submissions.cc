@@ -25,9 +25,7 @@ namespace lathe::engine {
 namespace {
 
 ModelLimits LimitsOf(const BaseModelRow& row) {
-  return {.max_context_length = row.max_context_length,
-          .vocab_size = row.vocab_size,
-          .max_lora_rank = row.max_lora_rank};
+  return {.max_context_length = row.max_context_length, .vocab_size = row.vocab_size};
 }
 
 absl::StatusOr<ModelLimits> LimitsOfBase(Runtime& runtime, const std::string& base_model) {
@@ -73,8 +71,7 @@ absl::StatusOr<CreateModelArgs> MakeCreateModelArgs(Runtime& runtime,
   CreateModelArgs args;
   args.base_model = base.name;
   ASSIGN_OR_RETURN(args.user_metadata, ValidateMetadata(request.user_metadata()));
-  ASSIGN_OR_RETURN(args.lora,
-                   ValidateLora(request.lora_config(), args.user_metadata, lora, LimitsOf(base)));
+  ASSIGN_OR_RETURN(args.lora, ValidateLora(request.lora_config(), args.user_metadata, lora, base));
   args.has_seed = request.lora_config().has_seed();
   return args;
 }

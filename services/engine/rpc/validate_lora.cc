@@ -1,6 +1,7 @@
 #include "services/engine/rpc/validate_lora.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -40,23 +41,28 @@ absl::Status CheckAlpha(double alpha, const std::string& field) {
   return BadAlpha(field, absl::StrFormat("%g", alpha));
 }
 
-// Returns `names` in the order of DenseLoraModules().
+std::string ListOf(const std::vector<LoraModule>& modules) {
+  return modules.empty() ? "none" : absl::StrJoin(LoraModuleNames(modules), ", ");
+}
+
+// Returns `names` in the order of `known`. Errors show `known` after `whose`.
 absl::StatusOr<std::vector<std::string>> CheckModules(const std::vector<std::string>& names,
-                                                      const std::string& field) {
-  const std::vector<std::string> known = LoraModuleNames(DenseLoraModules());
+                                                      const std::string& field,
+                                                      const std::vector<LoraModule>& known,
+                                                      const std::string& whose) {
+  const std::vector<std::string> known_names = LoraModuleNames(known);
   for (const std::string& name : names) {
-    if (!ContainsModule(known, name)) {
-      return Invalid(kCode, field,
-                     absl::StrFormat("%s has '%s', known are %s", field, Shown(name),
-                                     absl::StrJoin(known, ", ")));
+    if (!ContainsModule(known_names, name)) {
+      return Invalid(
+          kCode, field,
+          absl::StrFormat("%s has '%s', %s %s", field, Shown(name), whose, ListOf(known)));
     }
     if (std::count(names.begin(), names.end(), name) > 1) {
       return Invalid(kCode, field, absl::StrFormat("%s has %s twice", field, name));
     }
   }
-  return LoraModulesWhere(DenseLoraModules(), [&](const LoraModule& module) {
-    return ContainsModule(names, module.name);
-  });
+  return LoraModulesWhere(
+      known, [&](const LoraModule& module) { return ContainsModule(names, module.name); });
 }
 
 const std::string* FindValue(const Metadata& metadata, const char* key) {
@@ -67,26 +73,28 @@ const std::string* FindValue(const Metadata& metadata, const char* key) {
 }
 
 struct Family {
-  LoraFamily family;
   const char* flag;
   bool is_said;
   bool is_on;
 };
 
-std::vector<Family> FamiliesOf(const v1::LoraConfig& proto) {
-  return {{LoraFamily::kAttention, "train_attn", proto.has_train_attn(), proto.train_attn()},
-          {LoraFamily::kMlp, "train_mlp", proto.has_train_mlp(), proto.train_mlp()},
-          {LoraFamily::kUnembedding, "train_unembed", proto.has_train_unembed(),
-           proto.train_unembed()}};
+// Indexed by LoraFamily.
+using Families = std::array<Family, 3>;
+
+Families FamiliesOf(const v1::LoraConfig& proto) {
+  return {{{"train_attn", proto.has_train_attn(), proto.train_attn()},
+           {"train_mlp", proto.has_train_mlp(), proto.train_mlp()},
+           {"train_unembed", proto.has_train_unembed(), proto.train_unembed()}}};
 }
+
+size_t IndexOf(const LoraModule& module) { return static_cast<size_t>(module.family); }
 
 // Enables unset families that have a module in `modules`.
 absl::Status AddFamiliesOf(const std::vector<std::string>& modules, const std::string& field,
-                           std::vector<Family>& families) {
-  for (const LoraModule& module : DenseLoraModules()) {
+                           const BaseModelRow& base, Families& families) {
+  for (const LoraModule& module : base.lora_modules) {
     if (!ContainsModule(modules, module.name)) continue;
-    Family& family = *std::find_if(families.begin(), families.end(),
-                                   [&](const Family& one) { return one.family == module.family; });
+    Family& family = families[IndexOf(module)];
     if (family.is_said && !family.is_on) {
       return Invalid(kCode, field,
                      absl::StrFormat("%s has %s, but lora_config.%s is false", field, module.name,
@@ -97,26 +105,38 @@ absl::Status AddFamiliesOf(const std::vector<std::string>& modules, const std::s
   return absl::OkStatus();
 }
 
-// Returns the modules that the enabled families include on this server.
-absl::StatusOr<std::vector<std::string>> ModulesOfFamilies(const std::vector<Family>& families,
-                                                           const LoraDefaults& defaults) {
-  const std::vector<std::string> asked =
-      LoraModulesOf(families[0].is_on, families[1].is_on, families[2].is_on);
-  if (asked.empty()) {
-    return Invalid(kCode, "lora_config",
-                   "lora_config trains nothing: one of train_attn, train_mlp and train_unembed "
-                   "must be true");
+absl::Status TrainsNothing(const std::string& reason) {
+  return Invalid(kCode, "lora_config", absl::StrCat("lora_config trains nothing: ", reason));
+}
+
+// Returns the base model's modules that the enabled families include on this server.
+absl::StatusOr<std::vector<std::string>> ModulesOfFamilies(const Families& families,
+                                                           const LoraDefaults& defaults,
+                                                           const BaseModelRow& base) {
+  std::vector<std::string> flags;
+  for (const Family& family : families) {
+    if (family.is_on) flags.push_back(family.flag);
   }
+  if (flags.empty()) {
+    return TrainsNothing("one of train_attn, train_mlp and train_unembed must be true");
+  }
+  std::vector<std::string> asked = LoraModulesWhere(
+      base.lora_modules, [&](const LoraModule& module) { return families[IndexOf(module)].is_on; });
+  if (asked.empty()) {
+    return TrainsNothing(absl::StrFormat("it asks for %s, base model '%s' has %s",
+                                         absl::StrJoin(flags, ", "), base.name,
+                                         ListOf(base.lora_modules)));
+  }
+  if (defaults.target_modules.empty()) return asked;
   std::vector<std::string> modules =
-      LoraModulesWhere(DenseLoraModules(), [&](const LoraModule& module) {
+      LoraModulesWhere(base.lora_modules, [&](const LoraModule& module) {
         return ContainsModule(asked, module.name) &&
                ContainsModule(defaults.target_modules, module.name);
       });
   if (!modules.empty()) return modules;
-  return Invalid(
-      kCode, "lora_config",
-      absl::StrFormat("lora_config trains nothing: it asks for %s, this server's "
-                      "lora.target_modules are %s; name others in target_modules",
+  return TrainsNothing(
+      absl::StrFormat("it asks for %s, this server's lora.target_modules are %s; name others in "
+                      "target_modules",
                       absl::StrJoin(asked, ", "), absl::StrJoin(defaults.target_modules, ", ")));
 }
 
@@ -140,9 +160,7 @@ absl::StatusOr<v1::LoraConfig> ReadLoraMetadata(const Metadata& metadata) {
   }
   if (const std::string* const text = FindValue(metadata, kTargetModulesKey)) {
     const std::vector<std::string> names = absl::StrSplit(*text, ',');
-    ASSIGN_OR_RETURN(const std::vector<std::string> modules,
-                     CheckModules(names, absl::StrCat("user_metadata.", kTargetModulesKey)));
-    read.mutable_target_modules()->Assign(modules.begin(), modules.end());
+    read.mutable_target_modules()->Assign(names.begin(), names.end());
   }
   return read;
 }
@@ -152,17 +170,21 @@ absl::StatusOr<LoraDefaults> MakeLoraDefaults(double alpha,
   constexpr char kOption[] = "lora.target_modules";
   RETURN_IF_ERROR(CheckAlpha(alpha, "lora.alpha"));
   LoraDefaults defaults{.alpha = alpha, .target_modules = {}};
-  ASSIGN_OR_RETURN(defaults.target_modules, CheckModules(target_modules, kOption));
+  if (target_modules == std::vector<std::string>{kAllModules}) return defaults;
+  // No worker has said yet what its base model has. Dense decoders have all names that workers of
+  // this version know.
+  ASSIGN_OR_RETURN(defaults.target_modules,
+                   CheckModules(target_modules, kOption, DenseLoraModules(), "known are"));
   if (!defaults.target_modules.empty()) return defaults;
   return Invalid(kCode, kOption, absl::StrFormat("%s is empty, expected at least one", kOption));
 }
 
 absl::StatusOr<LoraConfig> ValidateLora(const v1::LoraConfig& proto, const Metadata& metadata,
-                                        const LoraDefaults& defaults, const ModelLimits& limits) {
-  if (proto.rank() < 1 || proto.rank() > limits.max_lora_rank) {
+                                        const LoraDefaults& defaults, const BaseModelRow& base) {
+  if (proto.rank() < 1 || proto.rank() > base.max_lora_rank) {
     return Invalid(kCode, "lora_config.rank",
                    absl::StrFormat("lora_config.rank is %d, expected 1 to %d", proto.rank(),
-                                   limits.max_lora_rank));
+                                   base.max_lora_rank));
   }
   ASSIGN_OR_RETURN(const v1::LoraConfig in_metadata, ReadLoraMetadata(metadata));
   if (proto.has_alpha()) {
@@ -170,20 +192,21 @@ absl::StatusOr<LoraConfig> ValidateLora(const v1::LoraConfig& proto, const Metad
     RETURN_IF_ERROR(CheckAlpha(proto.alpha(), kAlphaField));
   }
   const v1::LoraConfig& with_alpha = proto.has_alpha() ? proto : in_metadata;
-  std::string field = absl::StrCat("user_metadata.", kTargetModulesKey);
-  std::vector<std::string> modules(in_metadata.target_modules().begin(),
-                                   in_metadata.target_modules().end());
-  if (!proto.target_modules().empty()) {
-    if (!modules.empty()) return GivenTwice(kModulesField, kTargetModulesKey);
-    field = kModulesField;
-    ASSIGN_OR_RETURN(
-        modules,
-        CheckModules({proto.target_modules().begin(), proto.target_modules().end()}, field));
+  const bool by_field = !proto.target_modules().empty();
+  if (by_field && !in_metadata.target_modules().empty()) {
+    return GivenTwice(kModulesField, kTargetModulesKey);
   }
-  std::vector<Family> families = FamiliesOf(proto);
-  RETURN_IF_ERROR(AddFamiliesOf(modules, field, families));
+  const v1::LoraConfig& with_modules = by_field ? proto : in_metadata;
+  const std::string field =
+      by_field ? kModulesField : absl::StrCat("user_metadata.", kTargetModulesKey);
+  ASSIGN_OR_RETURN(
+      std::vector<std::string> modules,
+      CheckModules({with_modules.target_modules().begin(), with_modules.target_modules().end()},
+                   field, base.lora_modules, absl::StrFormat("base model '%s' has", base.name)));
+  Families families = FamiliesOf(proto);
+  RETURN_IF_ERROR(AddFamiliesOf(modules, field, base, families));
   if (modules.empty()) {
-    ASSIGN_OR_RETURN(modules, ModulesOfFamilies(families, defaults));
+    ASSIGN_OR_RETURN(modules, ModulesOfFamilies(families, defaults, base));
   }
   return LoraConfig{.rank = proto.rank(),
                     .alpha = with_alpha.has_alpha() ? with_alpha.alpha() : defaults.alpha,

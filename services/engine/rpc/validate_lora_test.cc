@@ -13,8 +13,17 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr ModelLimits kLoraLimits{
-    .max_context_length = 16, .vocab_size = 100, .max_lora_rank = 512};
+BaseModelRow Dense() {
+  return {.name = "tiny", .max_lora_rank = 512, .lora_modules = DenseLoraModules()};
+}
+
+// A base model without most of the usual modules, and with one that no dense decoder has.
+BaseModelRow Odd() {
+  return {.name = "odd",
+          .lora_modules = {{"router", LoraFamily::kMlp},
+                           {"v_proj", LoraFamily::kAttention},
+                           {"q_proj", LoraFamily::kAttention}}};
+}
 
 // Returns the configuration that the SDK sends by default.
 v1::LoraConfig Everything() {
@@ -27,8 +36,13 @@ v1::LoraConfig Everything() {
 }
 
 absl::StatusOr<LoraConfig> Validate(const v1::LoraConfig& proto, const Metadata& metadata = {},
-                                    const LoraDefaults& defaults = {}) {
-  return ValidateLora(proto, metadata, defaults, kLoraLimits);
+                                    const LoraDefaults& defaults = {},
+                                    const BaseModelRow& base = Dense()) {
+  return ValidateLora(proto, metadata, defaults, base);
+}
+
+std::string MessageOf(const absl::StatusOr<LoraConfig>& lora) {
+  return std::string(lora.status().message());
 }
 
 TEST_CASE("lora_config: any rank in bounds passes, alpha defaults to 32", "[validate]") {
@@ -105,8 +119,8 @@ TEST_CASE("lora_config: every bad shape is refused by name", "[validate]") {
        },
        "lora_config", "trains nothing"},
       {[](Proto& p, Metadata&) { p.add_target_modules("k"); }, "lora_config.target_modules",
-       "has 'k', known are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
-       "lm_head"},
+       "has 'k', base model 'tiny' has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+       "down_proj, lm_head"},
       {[](Proto& p, Metadata&) {
          p.add_target_modules("q_proj");
          p.add_target_modules("q_proj");
@@ -137,7 +151,7 @@ TEST_CASE("lora_config: every bad shape is refused by name", "[validate]") {
       {[](Proto&, Metadata& m) {
          m = {{"lathe_target_modules", ""}};
        },
-       "user_metadata.lathe_target_modules", "has '', known are"},
+       "user_metadata.lathe_target_modules", "has '', base model 'tiny' has q_proj"},
       {[](Proto&, Metadata& m) {
          m = {{"lathe_target_modules", "q_proj, v_proj"}};
        },
@@ -175,6 +189,70 @@ TEST_CASE("lora_config: families outside the server's modules train nothing", "[
              Catch::Contains("asks for lm_head, this server's lora.target_modules are q_proj"));
 }
 
+TEST_CASE("lora_config: a base model's own modules count, in its order", "[validate]") {
+  const absl::StatusOr<LoraConfig> all = Validate(Everything(), {}, {}, Odd());
+  REQUIRE(all.ok());
+  CHECK(all->target_modules == Names{"router", "v_proj", "q_proj"});
+  CHECK(all->train_unembed);  // as asked
+  v1::LoraConfig proto;
+  proto.set_rank(4);
+  proto.set_train_mlp(true);
+  CHECK(Validate(proto, {}, {}, Odd())->target_modules == Names{"router"});
+  const Metadata metadata = {{"lathe_target_modules", "q_proj,v_proj,router"}};
+  proto.clear_train_mlp();
+  const absl::StatusOr<LoraConfig> named = Validate(proto, metadata, {}, Odd());
+  REQUIRE(named.ok());
+  CHECK(named->target_modules == Names{"router", "v_proj", "q_proj"});
+  CHECK((named->train_mlp && named->train_attn && !named->train_unembed));
+  proto.set_train_mlp(false);
+  CHECK_THAT(MessageOf(Validate(proto, metadata, {}, Odd())),
+             Catch::Contains("has router, but lora_config.train_mlp is false"));
+}
+
+TEST_CASE("lora_config: a module that the base model lacks is refused by name", "[validate]") {
+  v1::LoraConfig proto;
+  proto.set_rank(4);
+  proto.add_target_modules("q_proj");
+  proto.add_target_modules("k_proj");
+  const absl::StatusOr<LoraConfig> by_field = Validate(proto, {}, {}, Odd());
+  CHECK(ErrorField(by_field.status()) == "lora_config.target_modules");
+  CHECK(MessageOf(by_field) ==
+        "lora_config.target_modules has 'k_proj', base model 'odd' has router, v_proj, q_proj");
+  proto.clear_target_modules();
+  CHECK(MessageOf(Validate(proto, {{"lathe_target_modules", "lm_head"}}, {}, Odd())) ==
+        "user_metadata.lathe_target_modules has 'lm_head', base model 'odd' has router, v_proj, "
+        "q_proj");
+  proto.add_target_modules("router");
+  CHECK_THAT(MessageOf(Validate(proto)),
+             Catch::Contains("has 'router', base model 'tiny' has q_proj"));
+}
+
+TEST_CASE("lora_config: families without a module of the base model train nothing", "[validate]") {
+  v1::LoraConfig proto;
+  proto.set_rank(8);
+  proto.set_train_unembed(true);
+  CHECK(MessageOf(Validate(proto, {}, {}, Odd())) ==
+        "lora_config trains nothing: it asks for train_unembed, base model 'odd' has router, "
+        "v_proj, q_proj");
+  CHECK_THAT(MessageOf(Validate(proto, {}, {}, {.name = "bare"})),
+             Catch::Contains("base model 'bare' has none"));
+  proto.set_train_mlp(true);
+  const LoraDefaults defaults = *MakeLoraDefaults(32, {"up_proj", "q_proj"});
+  CHECK_THAT(MessageOf(Validate(proto, {}, defaults, Odd())),
+             Catch::Contains("asks for router, this server's lora.target_modules are q_proj, "
+                             "up_proj; name others in target_modules"));
+  proto.set_train_attn(true);
+  CHECK(Validate(proto, {}, defaults, Odd())->target_modules == Names{"q_proj"});
+}
+
+TEST_CASE("lora options: all stands for the modules of each base model", "[validate]") {
+  const LoraDefaults defaults = *MakeLoraDefaults(32, {"all"});
+  CHECK(Validate(Everything(), {}, defaults)->target_modules ==
+        LoraModuleNames(DenseLoraModules()));
+  CHECK(Validate(Everything(), {}, defaults, Odd())->target_modules ==
+        Names{"router", "v_proj", "q_proj"});
+}
+
 TEST_CASE("lora options: bad ones are refused by name", "[validate]") {
   CHECK_THAT(std::string(MakeLoraDefaults(0, {"q_proj"}).status().message()),
              Catch::Contains("lora.alpha is 0"));
@@ -182,6 +260,8 @@ TEST_CASE("lora options: bad ones are refused by name", "[validate]") {
              Catch::Contains("lora.target_modules is empty"));
   CHECK_THAT(std::string(MakeLoraDefaults(32, {"attn"}).status().message()),
              Catch::Contains("lora.target_modules has 'attn', known are q_proj"));
+  CHECK_THAT(std::string(MakeLoraDefaults(32, {"q_proj", "all"}).status().message()),
+             Catch::Contains("lora.target_modules has 'all'"));
 }
 
 }  // namespace

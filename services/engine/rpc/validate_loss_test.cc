@@ -17,7 +17,7 @@ namespace {
 
 using TrainRequest = v1::ForwardBackwardRequest;
 
-constexpr ModelLimits kLossLimits{.max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kLossLimits{.max_context_length = 8, .vocab_size = 100};
 
 TrainRequest OfLoss(const std::string& name) {
   if (name == "cross_entropy") return CrossEntropy();

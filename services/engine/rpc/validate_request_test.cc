@@ -12,7 +12,7 @@
 namespace lathe::engine {
 namespace {
 
-constexpr ModelLimits kLimits{.max_context_length = 16, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kLimits{.max_context_length = 16, .vocab_size = 100};
 
 v1::SampleRequest Sample() {
   v1::SampleRequest request;
@@ -208,7 +208,7 @@ TEST_CASE("asample: every value out of range is refused by name", "[validate]") 
 }
 
 TEST_CASE("asample: the size of a result is bounded", "[validate]") {
-  const ModelLimits limits{.max_context_length = 100'000, .vocab_size = 100, .max_lora_rank = 8};
+  const ModelLimits limits{.max_context_length = 100'000, .vocab_size = 100};
   v1::SampleRequest request = Sample();
   request.set_num_samples(1024);
   request.mutable_params()->set_max_tokens(64);

@@ -14,8 +14,7 @@
 namespace lathe::engine {
 namespace {
 
-constexpr ModelLimits kTrainingLimits{
-    .max_context_length = 8, .vocab_size = 100, .max_lora_rank = 512};
+constexpr ModelLimits kTrainingLimits{.max_context_length = 8, .vocab_size = 100};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Row {

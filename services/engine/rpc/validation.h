@@ -21,7 +21,6 @@ inline absl::Status Invalid(const char* code, const std::string& field,
 struct ModelLimits {
   int64_t max_context_length = 0;
   int64_t vocab_size = 0;
-  int64_t max_lora_rank = 0;
 };
 
 }  // namespace lathe::engine

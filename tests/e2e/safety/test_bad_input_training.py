@@ -145,7 +145,8 @@ def bad_lora_configs(w):
     for metadata, words in (
             ({"lathe_lora_alpha": "0"}, ["lathe_lora_alpha is '0'", "above 0"]),
             ({"lathe_lora_alpha": "inf"}, ["lathe_lora_alpha is 'inf'"]),
-            ({"lathe_target_modules": "q_proj,qkv"}, ["'qkv'", "known are q_proj", "lm_head"])):
+            ({"lathe_target_modules": "q_proj,qkv"},
+             ["'qkv'", "base model 'tiny' has q_proj", "lm_head"])):
         shaped = {**body, "lora_config": {"rank": 2}, "user_metadata": metadata}
         refused(w.post("create_model", shaped), 400, "bad_lora", *words,
                 field="user_metadata." + next(iter(metadata)))

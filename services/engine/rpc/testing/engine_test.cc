@@ -1,5 +1,6 @@
 // The life of requests, from the public service to a worker's stream and back.
 #include <catch2/catch.hpp>
+#include <optional>
 #include <string>
 
 #include "libs/common/errors.h"
@@ -97,6 +98,35 @@ TEST_CASE("Engine: a model's alpha and modules reach the worker and the client",
     CHECK(words(message.create_adapter().lora().target_modules()) == expected);
   }
   CHECK(num_created == 1);
+}
+
+TEST_CASE("Engine: a model has modules of its base model, as the last worker said", "[engine]") {
+  TestEngine engine;
+  FakeWorker::Options options = engine.WorkerOptions();
+  options.lora_modules = {{"router", LoraFamily::kMlp}, {"q_proj", LoraFamily::kAttention}};
+  std::optional<FakeWorker> worker(std::in_place, options);
+  engine.WaitForBaseModel("tiny");
+  Client client(engine, engine.MakeKey("default"));
+  v1::CreateModelRequest create;
+  create.set_session_id(client.session_id());
+  create.set_base_model("tiny");
+  create.mutable_lora_config()->set_rank(4);
+  create.mutable_lora_config()->add_target_modules("up_proj");
+  std::string id;
+  const auto submit = [&] { return client.Submit(&v1::Engine::Stub::CreateModel, create, &id); };
+  const std::string refusal =
+      "lora_config.target_modules has 'up_proj', base model 'tiny' has router, q_proj";
+  CHECK(submit().message() == refusal);
+  worker.reset();
+  engine.Restart();
+  CHECK(submit().message() == refusal);  // from the store
+
+  options.process_id = "process-2";
+  options.lora_modules.push_back({"up_proj", LoraFamily::kMlp});
+  worker.emplace(options);
+  absl::Status status = submit();
+  for (; !status.ok(); status = submit()) REQUIRE(status.message() == refusal);
+  CHECK(client.Result(id).has_create_model());
 }
 
 TEST_CASE("Engine: before the first worker is ready, a model is asked for again", "[engine]") {
