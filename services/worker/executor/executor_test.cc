@@ -59,7 +59,7 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
   running = &executor;
   executor.Start();
   ready.WaitForNotification();
-  CHECK(executor.State().model.lora_modules == DenseLoraModules());
+  CHECK((executor.State().model.lora_modules == DenseLoraModules()));
   REQUIRE(executor.Submit(CreateAdapter{.request_id = "r", .model_id = "m"}, {}).ok());
   reported.WaitForNotification();
   CHECK(kept_bytes >= size_t{8} << 20);
