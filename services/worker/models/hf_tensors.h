@@ -119,7 +119,7 @@ class HfTensors {
   // last count.
   void Took(const std::string& name, int64_t num_bytes, std::optional<std::string> digest);
 
-  // What changes as tensors are read.
+  // The state that reading a tensor changes.
   struct Account {
     absl::Mutex mu;
     // Tensors not read yet -> index into files_.

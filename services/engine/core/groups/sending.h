@@ -1,4 +1,4 @@
-// What a group's worker gets next.
+// Chooses what a group's worker gets next.
 #pragma once
 
 #include "services/engine/core/state/state.h"

@@ -1,4 +1,4 @@
-// What the core knows of a worker group and of its processes.
+// The core's record of a worker group and of its processes.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the core knows of a model, and of its recovery.
+// The core's record of a model and of its recovery.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the core knows of a request.
+// The core's record of a request.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the core knows of samplers and of the versions from which they sample.
+// The core's records of samplers and of the versions from which they sample.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the core knows of a session.
+// The core's record of a session.
 #pragma once
 
 #include <cstdint>

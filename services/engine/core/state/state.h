@@ -44,8 +44,8 @@ using Checkpoints = IndexedMap<CheckpointRow, TenantOf>;
 
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
 
-// What a subject leaves for the subjects above it, which it never calls. Settle does it before the
-// Step ends, in this order.
+// Work that a subject leaves for the subjects above it, which it never calls. Settle does it before
+// the Step ends, in this order.
 struct FollowUps {
   std::set<std::string> models;    // may have operations that became ready
   std::set<std::string> groups;    // may send more to their workers
