@@ -260,6 +260,10 @@ def test_a_copy_lives_on_without_its_source(lathe, client):
     token = {"X-Tinker-Weights-Access-Token": lathe.api_key}
     assert copy(path, other_key, "a", **{**token, "X-Tinker-Weights-Access-Token": "x"}
                 ).status_code == 403
+    for scope, status in (("sample", 403), ("train", 403), ("read", 200)):
+        of_scope = lathe.create_key("default", [scope])
+        answer = copy(path, other_key, scope, **{"X-Tinker-Weights-Access-Token": of_scope})
+        assert answer.status_code == status, scope
     first = copy(path, other_key, "b", **token)
     assert first.status_code == 200
     assert copy(path, other_key, "b", **token).json() == first.json()

@@ -105,11 +105,22 @@ absl::StatusOr<Caller> KeyRing::Authenticate(std::string_view credential) const 
   const ApiKeyRow& row = found->second;
   const bool is_proven = is_token || EqualInConstantTime(digest, row.secret_sha256);
   if (!is_proven || !IsLive(row)) return is_token ? TokenSigner::BadToken() : BadKey();
+  return CallerOf(*known, row);
+}
+
+absl::StatusOr<Caller> KeyRing::FindCaller(const std::string& key_id) const {
+  const std::shared_ptr<const Snapshot> known = snapshot();
+  const auto found = known->keys.find(key_id);
+  if (found == known->keys.end() || !IsLive(found->second)) return BadKey();
+  return CallerOf(*known, found->second);
+}
+
+absl::StatusOr<Caller> KeyRing::CallerOf(const Snapshot& known, const ApiKeyRow& row) {
   ASSIGN_OR_RETURN(const Scopes scopes, Scopes::Parse(row.scopes));
-  const auto name = known->tenant_names.find(row.tenant_id);
-  return Caller{.key_id = key_id,
+  const auto name = known.tenant_names.find(row.tenant_id);
+  return Caller{.key_id = row.key_id,
                 .tenant_id = row.tenant_id,
-                .tenant_name = name == known->tenant_names.end() ? "" : name->second,
+                .tenant_name = name == known.tenant_names.end() ? "" : name->second,
                 .scopes = scopes};
 }
 

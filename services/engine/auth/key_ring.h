@@ -40,6 +40,9 @@ class KeyRing {
   // revoked key gives Unauthenticated, always with the same text. An invalid token gives
   // Unauthenticated with the code bad_token.
   absl::StatusOr<Caller> Authenticate(std::string_view credential) const;
+  // Returns the owner of a key that was proven earlier, as a signed link says. Unauthenticated: the
+  // key is unknown, expired or revoked.
+  absl::StatusOr<Caller> FindCaller(const std::string& key_id) const;
   // Issues a token for the caller's key.
   absl::StatusOr<TokenSigner::Token> IssueToken(const Caller& caller) const;
 
@@ -79,6 +82,7 @@ class KeyRing {
     std::map<std::string, std::string> tenant_names;     // by tenant_id
   };
 
+  static absl::StatusOr<Caller> CallerOf(const Snapshot& known, const ApiKeyRow& row);
   std::shared_ptr<const Snapshot> snapshot() const;
   absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name)

@@ -12,7 +12,6 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/row_convert.h"
-#include "services/engine/rpc/signed_text.h"
 #include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
@@ -52,36 +51,35 @@ std::string FileName(const CheckpointRow& row) {
 
 }  // namespace
 
-// "{unix seconds of its end}\n{dir}\n{file name}\n{member}".
-struct ArchiveSigner::Claim {
-  int64_t expires_at = 0;
-  std::string dir;
-  std::string file_name;  // name of the downloaded file
-  std::string member;     // the single file to download as it is; empty: an archive of all
-
-  std::string Encode() const {
-    return absl::StrCat(expires_at, "\n", dir, "\n", file_name, "\n", member);
-  }
-  static absl::StatusOr<Claim> Decode(const std::string& text) {
-    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-    Claim claim;
-    if (lines.size() != 4 || !absl::SimpleAtoi(lines[0], &claim.expires_at)) return BadToken();
-    claim.dir = lines[1];
-    claim.file_name = lines[2];
-    claim.member = lines[3];
-    return claim;
-  }
-};
-
 ArchiveSigner::ArchiveSigner(std::string secret, std::filesystem::path checkpoints_dir,
                              Clock& clock)
-    : secret_(std::move(secret)), checkpoints_dir_(std::move(checkpoints_dir)), clock_(clock) {}
+    : signer_(secret, "archive"), checkpoints_dir_(std::move(checkpoints_dir)), clock_(clock) {}
 
-std::string ArchiveSigner::Sign(const Claim& claim) const {
-  return SignText(secret_, claim.Encode());
+// Signs one field a line, in the order of Link.
+std::string ArchiveSigner::Sign(const Link& link) const {
+  return signer_.Sign(absl::StrCat(link.expires_at, "\n", link.key_id, "\n", link.tinker_path, "\n",
+                                   link.dir, "\n", link.member));
 }
 
-absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const CheckpointRow& row) {
+absl::StatusOr<ArchiveSigner::Link> ArchiveSigner::Verify(const std::string& token) const {
+  const std::optional<std::string> text = signer_.Verify(token);
+  std::vector<std::string> lines;
+  if (text) lines = absl::StrSplit(*text, '\n');
+  Link link;
+  if (lines.size() != 5 || !absl::SimpleAtoi(lines[0], &link.expires_at)) return BadToken();
+  if (absl::ToUnixSeconds(clock_.Now()) >= link.expires_at) {
+    return WithDetail(absl::OutOfRangeError("the archive link has expired; ask for a new one"),
+                      "link_expired", "token");
+  }
+  link.key_id = lines[1];
+  link.tinker_path = lines[2];
+  link.dir = lines[3];
+  link.member = lines[4];
+  return link;
+}
+
+absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const CheckpointRow& row,
+                                                                    const std::string& key_id) {
   if (row.kind == CheckpointKind::kExternal) {
     return Invalid(
         "incompatible_checkpoint", "tinker_path",
@@ -90,15 +88,18 @@ absl::StatusOr<v1::DescribeArchiveResponse> ArchiveSigner::Describe(const Checkp
   RETURN_IF_ERROR(ListFiles(row.dir).status());
   const absl::Time expires_at = clock_.Now() + kLifetime;
   v1::DescribeArchiveResponse response;
-  response.set_token(Sign(
-      {.expires_at = absl::ToUnixSeconds(expires_at), .dir = row.dir, .file_name = FileName(row)}));
+  response.set_token(Sign({.expires_at = absl::ToUnixSeconds(expires_at),
+                           .key_id = key_id,
+                           .tinker_path = row.tinker_path,
+                           .dir = row.dir,
+                           .member = ""}));
   *response.mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
   response.set_file_name(FileName(row));
   return response;
 }
 
 absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles(
-    const CheckpointRow& row) {
+    const CheckpointRow& row, const std::string& key_id) {
   if (row.kind != CheckpointKind::kExternal) {
     return Invalid("incompatible_checkpoint", "tinker_path",
                    absl::StrFormat("%s is no external_weights checkpoint; make one with "
@@ -119,8 +120,9 @@ absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles
     if (!size) return MissingFile(plain_name);
     v1::ExternalFile* file = response.add_files();
     file->set_token(Sign({.expires_at = absl::ToUnixSeconds(expires_at),
+                          .key_id = key_id,
+                          .tinker_path = row.tinker_path,
                           .dir = row.dir,
-                          .file_name = name,
                           .member = name}));
     file->set_size_bytes(*size);
     file->set_name(std::move(name));
@@ -128,26 +130,25 @@ absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles
   return response;
 }
 
-absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const std::string& token) {
-  const std::optional<std::string> text = VerifySignedText(secret_, token);
-  if (!text) return BadToken();
-  ASSIGN_OR_RETURN(const Claim claim, Claim::Decode(*text));
-  if (absl::ToUnixSeconds(clock_.Now()) >= claim.expires_at) {
-    return WithDetail(absl::OutOfRangeError("the archive link has expired; ask for a new one"),
-                      "link_expired", "token");
+absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const Link& link,
+                                                            const CheckpointRow& row) const {
+  if (link.dir != row.dir) {
+    return WithDetail(absl::NotFoundError("the checkpoint was replaced after the link was made"),
+                      "checkpoint_missing", "token");
   }
+  if (link.member.empty()) {
+    ASSIGN_OR_RETURN(v1::OpenArchiveResponse response, ListFiles(link.dir));
+    response.set_file_name(FileName(row));
+    return response;
+  }
+  const std::optional<int64_t> size = SizeOf(link.dir, link.member);
+  if (!size) return MissingFile(link.member);
   v1::OpenArchiveResponse response;
-  if (claim.member.empty()) {
-    ASSIGN_OR_RETURN(response, ListFiles(claim.dir));
-  } else {
-    const std::optional<int64_t> size = SizeOf(claim.dir, claim.member);
-    if (!size) return MissingFile(claim.member);
-    response.set_dir((checkpoints_dir_ / claim.dir).string());
-    response.set_is_plain(true);
-    response.add_files()->set_name(claim.member);
-    response.mutable_files(0)->set_size_bytes(*size);
-  }
-  response.set_file_name(claim.file_name);
+  response.set_dir((checkpoints_dir_ / link.dir).string());
+  response.set_is_plain(true);
+  response.set_file_name(link.member);
+  response.add_files()->set_name(link.member);
+  response.mutable_files(0)->set_size_bytes(*size);
   return response;
 }
 

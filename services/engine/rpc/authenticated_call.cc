@@ -11,6 +11,22 @@
 #include "libs/common/status_macros.h"
 
 namespace lathe::engine {
+namespace {
+
+constexpr char kReaderField[] = "weights_access_token";
+
+// `what` names the credential.
+absl::Status CheckScopes(const Caller& caller, Scopes needed, const char* what,
+                         const char* field = "") {
+  if (caller.scopes.HasAny(needed)) return absl::OkStatus();
+  return WithDetail(
+      absl::PermissionDeniedError(absl::StrFormat("%s has scope %s, this call needs %s", what,
+                                                  absl::StrJoin(caller.scopes.Words(), ", "),
+                                                  absl::StrJoin(needed.Words(), " or "))),
+      "missing_scope", field);
+}
+
+}  // namespace
 
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
@@ -21,14 +37,30 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
     key = std::string_view(header->second.data(), header->second.size());
   }
   ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(key));
-  if (!caller.scopes.HasAny(access.scopes())) {
-    return WithDetail(absl::PermissionDeniedError(
-                          absl::StrFormat("the API key has scope %s, this call needs %s",
-                                          absl::StrJoin(caller.scopes.Words(), ", "),
-                                          absl::StrJoin(access.scopes().Words(), " or "))),
-                      "missing_scope");
-  }
+  RETURN_IF_ERROR(CheckScopes(caller, access.scopes(), "the API key"));
   return caller;
+}
+
+absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,
+                                        RpcAccess access) {
+  absl::StatusOr<Caller> caller = keys.FindCaller(key_id);
+  if (caller.ok() && caller->scopes.HasAny(access.scopes())) return caller;
+  return WithDetail(absl::OutOfRangeError("the link has ended with the API key that asked for it"),
+                    "link_ended", "token");
+}
+
+absl::StatusOr<std::optional<Caller>> AuthenticateReader(const KeyRing& keys,
+                                                         const std::string& weights_access_token,
+                                                         Scopes needed) {
+  if (weights_access_token.empty()) return std::nullopt;
+  absl::StatusOr<Caller> reader = keys.Authenticate(weights_access_token);
+  if (!reader.ok()) {
+    // PermissionDenied and not Unauthenticated, because the caller's own key is valid.
+    return WithDetail(absl::PermissionDeniedError("weights_access_token is not a valid credential"),
+                      "bad_weights_access_token", kReaderField);
+  }
+  RETURN_IF_ERROR(CheckScopes(*reader, needed, kReaderField, kReaderField));
+  return *std::move(reader);
 }
 
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,

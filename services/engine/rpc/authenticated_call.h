@@ -5,6 +5,8 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -23,6 +25,18 @@ inline constexpr char kApiKeyHeader[] = "x-api-key";
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
+
+// Returns the owner of the key that asked for a signed link with `access`. OutOfRange
+// ("link_ended"): the key has expired or was revoked, or may not ask for such a link any more.
+absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,
+                                        RpcAccess access);
+
+// Returns the owner of a weights access token; nullopt if no token is given. PermissionDenied
+// ("bad_weights_access_token"): the token is invalid. PermissionDenied ("missing_scope"): the token
+// has none of the scopes in `needed`.
+absl::StatusOr<std::optional<Caller>> AuthenticateReader(const KeyRing& keys,
+                                                         const std::string& weights_access_token,
+                                                         Scopes needed);
 
 // Authenticates a unary call, runs `read`, and ends the call with the resulting status.
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,

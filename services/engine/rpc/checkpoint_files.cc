@@ -102,13 +102,13 @@ absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const std::string
                     "not_found", field);
 }
 
-absl::StatusOr<std::string> ReaderOf(const KeyRing& keys, const std::string& weights_access_token) {
-  if (weights_access_token.empty()) return std::string();
-  const absl::StatusOr<Caller> reader = keys.Authenticate(weights_access_token);
-  if (reader.ok()) return reader->tenant_id;
-  // PermissionDenied and not Unauthenticated, because the caller's own key is valid.
-  return WithDetail(absl::PermissionDeniedError("weights_access_token is not a valid credential"),
-                    "bad_weights_access_token", "weights_access_token");
+absl::Status RecordRead(AuditLog& audit, const Caller& reader, const Caller& caller,
+                        const CheckpointRow& row, const char* use) {
+  if (row.tenant_id != reader.tenant_id || caller.tenant_id == reader.tenant_id) {
+    return absl::OkStatus();
+  }
+  return audit.Record(reader, "checkpoints", "checkpoint_read", row.tinker_path, absl::OkStatus(),
+                      {{"reader", caller.tenant_name}, {"use", use}});
 }
 
 }  // namespace lathe::engine

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/rows.h"
@@ -33,8 +34,9 @@ absl::Status CheckFiles(const std::filesystem::path& root, const CheckpointRow& 
 absl::StatusOr<CheckpointRow> FindCheckpoint(Runtime& runtime, const std::string& tenant_id,
                                              const std::string& path, const std::string& field);
 
-// Returns the tenant of a weights access token; "" if no token is given. PermissionDenied
-// ("bad_weights_access_token"): the token is invalid.
-absl::StatusOr<std::string> ReaderOf(const KeyRing& keys, const std::string& weights_access_token);
+// Records in the owner's audit log that `caller`, of another tenant, reads a checkpoint with the
+// owner's token `reader`. `use` is load or copy. Does nothing if `caller` needs no token for `row`.
+absl::Status RecordRead(AuditLog& audit, const Caller& reader, const Caller& caller,
+                        const CheckpointRow& row, const char* use);
 
 }  // namespace lathe::engine

@@ -84,7 +84,7 @@ CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
         ASSIGN_OR_RETURN(
             const CheckpointRow row,
             FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
-        ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row));
+        ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row, caller.key_id));
         return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
       });
 }
@@ -101,7 +101,9 @@ CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,
 absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller,
                                                             const v1::CopyWeightsRequest& request) {
   RETURN_IF_ERROR(CheckDestination(request));
-  ASSIGN_OR_RETURN(const std::string reader, ReaderOf(keys_, request.weights_access_token()));
+  ASSIGN_OR_RETURN(const std::optional<Caller> token,
+                   AuthenticateReader(keys_, request.weights_access_token(), Scope::kRead));
+  const std::string reader = token ? token->tenant_id : "";
   absl::StatusOr<CheckpointRow> source =
       FindCheckpoint(runtime_, caller.tenant_id, request.source_path(), "source_path");
   if (!source.ok() && !reader.empty()) {
@@ -124,6 +126,7 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
                                    "checkpoint",
                                    request.source_path()));
   }
+  if (token) RETURN_IF_ERROR(RecordRead(audit_, *token, caller, *source, "copy"));
   CopyCheckpoint copy;
   copy.tenant_id = caller.tenant_id;
   copy.reader_tenant_id = reader;

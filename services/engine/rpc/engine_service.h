@@ -102,6 +102,9 @@ class EngineService final : public v1::Engine::CallbackService {
                        v1::OpenArchiveResponse* response) override;
 
  private:
+  // Opens an archive link while the key that asked for it may read the checkpoint.
+  absl::Status OpenLink(const std::string& token, v1::OpenArchiveResponse* response);
+
   // Authenticates, checks the key's scopes, runs `read`, and ends the call with the resulting
   // status.
   Reactor* Answer(Context* context, RpcAccess access,

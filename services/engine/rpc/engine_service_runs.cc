@@ -125,7 +125,7 @@ EngineService::Reactor* EngineService::DescribeArchive(Context* context,
     ASSIGN_OR_RETURN(
         const CheckpointRow row,
         FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
-    ASSIGN_OR_RETURN(*response, archives_.Describe(row));
+    ASSIGN_OR_RETURN(*response, archives_.Describe(row, caller.key_id));
     return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
   });
 }
@@ -134,11 +134,18 @@ EngineService::Reactor* EngineService::OpenArchive(Context* context,
                                                    const v1::OpenArchiveRequest* request,
                                                    v1::OpenArchiveResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  absl::StatusOr<v1::OpenArchiveResponse> archive = archives_.Open(request->token());
-  const absl::Status status = archive.status();
-  if (status.ok()) *response = *std::move(archive);
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(ToGrpcStatus(OpenLink(request->token(), response)));
   return reactor;
+}
+
+absl::Status EngineService::OpenLink(const std::string& token, v1::OpenArchiveResponse* response) {
+  ASSIGN_OR_RETURN(const ArchiveSigner::Link link, archives_.Verify(token));
+  ASSIGN_OR_RETURN(const Caller caller,
+                   AuthenticateLink(keys_, link.key_id, "Engine.DescribeArchive"));
+  ASSIGN_OR_RETURN(const CheckpointRow row,
+                   FindCheckpoint(runtime_, caller.tenant_id, link.tinker_path, "tinker_path"));
+  ASSIGN_OR_RETURN(*response, archives_.Open(link, row));
+  return absl::OkStatus();
 }
 
 EngineService::Reactor* EngineService::GetResult(Context* context,

@@ -34,6 +34,14 @@ absl::Status CheckSamplerTarget(Runtime& runtime, const v1::CreateSamplingSessio
   return FindServedModel(runtime, request.base_model()).status();
 }
 
+// The core decides whether there is such a checkpoint.
+absl::Status RecordLoad(Runtime& runtime, AuditLog& audit, const Caller& reader,
+                        const Caller& caller, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> row,
+                   runtime.store().FindCheckpoint(reader.tenant_id, path, runtime.NowNanos()));
+  return row ? RecordRead(audit, reader, caller, *row, "load") : absl::OkStatus();
+}
+
 }  // namespace
 
 template <typename Request, typename Response>
@@ -100,9 +108,14 @@ EngineService::Reactor* EngineService::LoadWeights(Context* context,
   return Change<Submit>(
       context, "Engine.LoadWeights",
       [this, request](const Caller& caller) -> absl::StatusOr<Submit> {
-        ASSIGN_OR_RETURN(const std::string reader,
-                         ReaderOf(keys_, request->weights_access_token()));
-        return builder_.Build(caller.tenant_id, *request, reader);
+        ASSIGN_OR_RETURN(const std::optional<Caller> reader,
+                         AuthenticateReader(keys_, request->weights_access_token(), Scope::kTrain));
+        ASSIGN_OR_RETURN(Submit submit, builder_.Build(caller.tenant_id, *request,
+                                                       reader ? reader->tenant_id : std::string()));
+        if (reader && !submit.invalid) {
+          RETURN_IF_ERROR(RecordLoad(runtime_, audit_, *reader, caller, request->path()));
+        }
+        return submit;
       },
       [response](const engine::Answer& answer) { Fill(answer, response); });
 }

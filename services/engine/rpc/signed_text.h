@@ -12,24 +12,34 @@
 
 namespace lathe::engine {
 
-// Returns a URL-safe token: the text and its HMAC-SHA-256, both in base64.
-inline std::string SignText(const std::string& secret, const std::string& text) {
-  return absl::StrCat(absl::WebSafeBase64Escape(text), ".",
-                      absl::WebSafeBase64Escape(HmacSha256(secret, text)));
-}
+// Signs texts of one purpose with HMAC-SHA-256. Each purpose has a key of its own, derived from the
+// secret, so a token of one purpose never verifies for another. Thread-safe.
+class TextSigner {
+ public:
+  TextSigner(const std::string& secret, const std::string& purpose)
+      : key_(HmacSha256(secret, absl::StrCat("lathe signed text\n", purpose))) {}
 
-// Returns the text in the token; nullopt if it was not signed with `secret`.
-inline std::optional<std::string> VerifySignedText(const std::string& secret,
-                                                   const std::string& token) {
-  const std::vector<std::string> parts = absl::StrSplit(token, '.');
-  std::string text;
-  std::string signature;
-  if (parts.size() != 2 || !absl::WebSafeBase64Unescape(parts[0], &text) ||
-      !absl::WebSafeBase64Unescape(parts[1], &signature) ||
-      !EqualInConstantTime(signature, HmacSha256(secret, text))) {
-    return std::nullopt;
+  // Returns a URL-safe token: the text and its signature, both in base64.
+  std::string Sign(const std::string& text) const {
+    return absl::StrCat(absl::WebSafeBase64Escape(text), ".",
+                        absl::WebSafeBase64Escape(HmacSha256(key_, text)));
   }
-  return text;
-}
+
+  // Returns the text in the token; nullopt if this signer did not sign it.
+  std::optional<std::string> Verify(const std::string& token) const {
+    const std::vector<std::string> parts = absl::StrSplit(token, '.');
+    std::string text;
+    std::string signature;
+    if (parts.size() != 2 || !absl::WebSafeBase64Unescape(parts[0], &text) ||
+        !absl::WebSafeBase64Unescape(parts[1], &signature) ||
+        !EqualInConstantTime(signature, HmacSha256(key_, text))) {
+      return std::nullopt;
+    }
+    return text;
+  }
+
+ private:
+  const std::string key_;
+};
 
 }  // namespace lathe::engine

@@ -13,14 +13,10 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
-#include "services/engine/rpc/signed_text.h"
 #include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
 namespace {
-
-// First line of a signed text. Archive links, signed with the same key, begin with a number.
-constexpr char kPurpose[] = "trace";
 
 v1::RequestSpan ToProto(const RequestSpan& span) {
   v1::RequestSpan proto;
@@ -44,39 +40,39 @@ v1::RequestSpan ToProto(const RequestSpan& span) {
 
 }  // namespace
 
-TracesService::TracesService(Runtime& runtime, const KeyRing& keys, std::string secret)
-    : runtime_(runtime), keys_(keys), secret_(std::move(secret)) {}
+TracesService::TracesService(Runtime& runtime, const KeyRing& keys, const std::string& secret)
+    : runtime_(runtime), keys_(keys), signer_(secret, "trace") {}
 
 TracesService::~TracesService() = default;
 
-// Signs "trace\n{expiry in unix seconds}\n{tenant}\n{session}".
-std::string TracesService::Sign(const Claim& claim, absl::Time expires_at) const {
-  return SignText(secret_, absl::StrCat(kPurpose, "\n", absl::ToUnixSeconds(expires_at), "\n",
-                                        claim.tenant_id, "\n", claim.session_id));
+// Signs "{expiry in unix seconds}\n{key}\n{session}".
+std::string TracesService::Sign(const Link& link, absl::Time expires_at) const {
+  return signer_.Sign(
+      absl::StrCat(absl::ToUnixSeconds(expires_at), "\n", link.key_id, "\n", link.session_id));
 }
 
-absl::StatusOr<TracesService::Claim> TracesService::Verify(const std::string& token) const {
-  const std::optional<std::string> text = VerifySignedText(secret_, token);
+absl::StatusOr<TracesService::Link> TracesService::Verify(const std::string& token) const {
+  const std::optional<std::string> text = signer_.Verify(token);
   std::vector<std::string> lines;
   if (text) lines = absl::StrSplit(*text, '\n');
   int64_t expires_at = 0;
-  if (lines.size() != 4 || lines[0] != kPurpose || !absl::SimpleAtoi(lines[1], &expires_at)) {
+  if (lines.size() != 3 || !absl::SimpleAtoi(lines[0], &expires_at)) {
     return Invalid("bad_token", "token", "the trace token was not made by this server");
   }
   if (absl::ToUnixSeconds(runtime_.clock().Now()) >= expires_at) {
     return WithDetail(absl::OutOfRangeError("the trace link has expired; ask for a new one"),
                       "link_expired", "token");
   }
-  return Claim{.tenant_id = lines[2], .session_id = lines[3]};
+  return Link{.key_id = lines[1], .session_id = lines[2]};
 }
 
-absl::StatusOr<SessionRow> TracesService::FindSession(const Claim& claim) const {
+absl::StatusOr<SessionRow> TracesService::FindSession(const Caller& caller,
+                                                      const std::string& session_id) const {
   ASSIGN_OR_RETURN(std::optional<SessionRow> row,
-                   runtime_.store().FindSession(claim.tenant_id, claim.session_id));
+                   runtime_.store().FindSession(caller.tenant_id, session_id));
   if (row) return *std::move(row);
-  return WithDetail(
-      absl::NotFoundError(absl::StrFormat("session '%s' does not exist", claim.session_id)),
-      "not_found", "session_id");
+  return WithDetail(absl::NotFoundError(absl::StrFormat("session '%s' does not exist", session_id)),
+                    "not_found", "session_id");
 }
 
 TracesService::Reactor* TracesService::DescribeTrace(Context* context,
@@ -84,10 +80,10 @@ TracesService::Reactor* TracesService::DescribeTrace(Context* context,
                                                      v1::DescribeTraceResponse* response) {
   return AnswerCall(
       keys_, context, "Traces.DescribeTrace", [&](const Caller& caller) -> absl::Status {
-        const Claim claim{.tenant_id = caller.tenant_id, .session_id = request->session_id()};
-        RETURN_IF_ERROR(FindSession(claim).status());
+        RETURN_IF_ERROR(FindSession(caller, request->session_id()).status());
         const absl::Time expires_at = runtime_.clock().Now() + kLifetime;
-        response->set_token(Sign(claim, expires_at));
+        response->set_token(
+            Sign({.key_id = caller.key_id, .session_id = request->session_id()}, expires_at));
         *response->mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
         return absl::OkStatus();
       });
@@ -102,10 +98,12 @@ TracesService::Reactor* TracesService::OpenTrace(Context* context,
 }
 
 absl::Status TracesService::Open(const std::string& token, v1::OpenTraceResponse* response) const {
-  ASSIGN_OR_RETURN(const Claim claim, Verify(token));
-  ASSIGN_OR_RETURN(const SessionRow session, FindSession(claim));
-  const SessionTraces::Trace trace = runtime_.traces().Read(claim.session_id);
-  response->set_session_id(claim.session_id);
+  ASSIGN_OR_RETURN(const Link link, Verify(token));
+  ASSIGN_OR_RETURN(const Caller caller,
+                   AuthenticateLink(keys_, link.key_id, "Traces.DescribeTrace"));
+  ASSIGN_OR_RETURN(const SessionRow session, FindSession(caller, link.session_id));
+  const SessionTraces::Trace trace = runtime_.traces().Read(link.session_id);
+  response->set_session_id(link.session_id);
   *response->mutable_created_at() = ToTimestamp(session.created_at);
   *response->mutable_read_at() = ToTimestamp(runtime_.NowNanos());
   if (session.created_at < trace.complete_since) {

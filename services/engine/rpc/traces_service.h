@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "protos/lathe/v1/traces.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/signed_text.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -18,8 +19,9 @@ class TracesService final : public v1::Traces::CallbackService {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(1);
 
-  // `secret` is the signing key of links. The others must outlive this and its server.
-  TracesService(Runtime& runtime, const KeyRing& keys, std::string secret);
+  // `secret` is the store's; the signing key of links is derived from it. The others must outlive
+  // this and its server.
+  TracesService(Runtime& runtime, const KeyRing& keys, const std::string& secret);
   ~TracesService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -31,19 +33,20 @@ class TracesService final : public v1::Traces::CallbackService {
                      v1::OpenTraceResponse* response) override;
 
  private:
-  struct Claim {
-    std::string tenant_id;
+  // Content of a token.
+  struct Link {
+    std::string key_id;  // key that asked for the link
     std::string session_id;
   };
-  std::string Sign(const Claim& claim, absl::Time expires_at) const;
-  // InvalidArgument: not signed with `secret`. OutOfRange ("link_expired"): expired.
-  absl::StatusOr<Claim> Verify(const std::string& token) const;
-  absl::StatusOr<SessionRow> FindSession(const Claim& claim) const;
+  std::string Sign(const Link& link, absl::Time expires_at) const;
+  // InvalidArgument: this did not sign it. OutOfRange ("link_expired"): expired.
+  absl::StatusOr<Link> Verify(const std::string& token) const;
+  absl::StatusOr<SessionRow> FindSession(const Caller& caller, const std::string& session_id) const;
   absl::Status Open(const std::string& token, v1::OpenTraceResponse* response) const;
 
   Runtime& runtime_;
   const KeyRing& keys_;
-  const std::string secret_;
+  const TextSigner signer_;
 };
 
 }  // namespace lathe::engine

@@ -4,7 +4,9 @@
 #include <google/protobuf/text_format.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -116,6 +118,17 @@ const std::vector<Row>& Matrix() {
   return rows;
 }
 
+// Calls with a second credential, `weights_access_token`, and the scopes that it needs. $W is the
+// credential, $N a new number.
+const std::vector<Row>& TokenMatrix() {
+  static const std::vector<Row> rows = {
+      {"LoadWeights", kTrain,
+       "session_id: '$OWN' model_seq_id: $N path: '$P' weights_access_token: '$W'"},
+      {"CopyWeights", kRead, "source_path: '$P' weights_access_token: '$W'"},
+  };
+  return rows;
+}
+
 std::map<std::string, const MethodDescriptor*> MethodsByName() {
   std::map<std::string, const MethodDescriptor*> methods;
   for (const char* name : kPublicServices) {
@@ -188,7 +201,18 @@ class World {
   const Names& own() const { return own_; }
   const std::string& owner_key() const { return owner_key_; }
   const Client& stranger() const { return stranger_; }
+  TestEngine& engine() { return f_.engine; }
+  // Key that asked for the links $T and $V.
+  const std::string& link_key() const { return f_.client.key(); }
   std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
+
+  // Returns the tenant's audit entries of one kind, oldest first.
+  std::vector<AuditRow> AuditOf(const std::string& tenant, const std::string& event) {
+    std::vector<AuditRow> rows = *f_.engine.runtime().store().ListAudit(
+        *f_.engine.keys().TenantId(tenant), "", 0, std::numeric_limits<int64_t>::max(), 1000);
+    std::erase_if(rows, [&](const AuditRow& row) { return row.event != event; });
+    return rows;
+  }
 
   // Calls with `key` for the objects `names`. The text of the response is stored in `answer`.
   absl::Status Call(const MethodDescriptor& method, const Row& row, const Names& names,
@@ -197,6 +221,7 @@ class World {
     const bool is_stranger = key == stranger_.key();
     values.emplace_back("$OWN", (is_stranger ? stranger_ : f_.client).session_id());
     values.emplace_back("$KEY", key);
+    values.emplace_back("$N", absl::StrCat(++num_calls_ + 1000));
     google::protobuf::DynamicMessageFactory factory;
     const std::unique_ptr<google::protobuf::Message> request(
         factory.GetPrototype(method.input_type())->New());
@@ -262,6 +287,7 @@ class World {
   Client stranger_;
   const std::string owner_key_;
   Names own_;
+  int64_t num_calls_ = 0;
 };
 
 bool NamesObject(const Row& row) {
@@ -312,6 +338,61 @@ TEST_CASE("Authorization: a key does what its scopes say and nothing else", "[en
       if (!is_allowed) CHECK(ErrorCode(status) == "missing_scope");
     }
   }
+}
+
+TEST_CASE("Authorization: a second credential does what its own scopes say", "[engine]") {
+  World world;
+  const auto methods = MethodsByName();
+  for (const auto& [name, method] : methods) {
+    const bool takes_token = method->input_type()->FindFieldByName("weights_access_token");
+    const bool has_row = std::any_of(TokenMatrix().begin(), TokenMatrix().end(),
+                                     [&](const Row& row) { return row.method == name; });
+    INFO("TokenMatrix() of this file and " << name);
+    CHECK(takes_token == has_row);
+  }
+  std::vector<std::string> expected;
+  for (const Row& row : TokenMatrix()) {
+    for (const std::string& scope : kEveryScope) {
+      INFO(row.method << " with a token of scope " << scope);
+      Names names = world.own();
+      names.emplace_back("$W", world.KeyWith(scope));
+      const absl::Status status =
+          world.Call(*methods.at(row.method), row, names, world.stranger().key());
+      INFO(status);
+      if (scope == row.scopes.front() || scope == "admin") {
+        CHECK(status.ok());
+        expected.push_back(row.method == "LoadWeights" ? "load" : "copy");
+      } else {
+        CHECK(absl::IsPermissionDenied(status));
+        CHECK(ErrorCode(status) == "missing_scope");
+        CHECK(ErrorField(status) == "weights_access_token");
+      }
+    }
+  }
+  std::vector<std::string> uses;
+  for (const AuditRow& read : world.AuditOf("default", "checkpoint_read")) {
+    CHECK(read.details.front() == std::pair<std::string, std::string>("reader", "other"));
+    uses.push_back(read.details.back().second);
+  }
+  CHECK(uses == expected);
+  CHECK(world.AuditOf("other", "checkpoint_read").empty());
+}
+
+TEST_CASE("Authorization: a link ends with the key that asked for it", "[engine]") {
+  World world;
+  const auto methods = MethodsByName();
+  const auto open_all = [&](const std::string& code) {
+    for (const Row& row : Matrix()) {
+      if (!row.scopes.empty()) continue;
+      INFO(row.method);
+      const absl::Status status = world.Call(*methods.at(row.method), row, world.own(), "");
+      CHECK((status.ok() ? "ok" : ErrorCode(status)) == code);
+    }
+  };
+  open_all("ok");
+  KeyRing& keys = world.engine().keys();
+  REQUIRE(keys.Revoke(keys.Authenticate(world.link_key())->key_id).ok());
+  open_all("link_ended");
 }
 
 TEST_CASE("Authorization: an object of another tenant is like one that does not exist",

@@ -166,6 +166,61 @@ TEST_CASE("Checkpoints: a token of the owner lets another tenant copy", "[engine
   CHECK(f.engine.engine().GetWeightsInfo(CallContext(stranger), info, &described).ok());
 }
 
+TEST_CASE("Checkpoints: a stranger's link to a public one ends when it is private again",
+          "[engine][checkpoints]") {
+  Saved f;
+  const auto publish = [&f](bool is_public) {
+    v1::PublishCheckpointRequest request;
+    request.set_tinker_path(f.training);
+    request.set_public_(is_public);
+    v1::PublishCheckpointResponse response;
+    REQUIRE(
+        f.engine.engine().PublishCheckpoint(CallContext(f.client.key()), request, &response).ok());
+  };
+  publish(true);
+  v1::DescribeArchiveRequest describe;
+  describe.set_tinker_path(f.training);
+  v1::DescribeArchiveResponse archive;
+  const std::string stranger = f.engine.MakeKey("other");
+  REQUIRE(f.engine.engine().DescribeArchive(CallContext(stranger), describe, &archive).ok());
+  v1::OpenArchiveRequest open;
+  open.set_token(archive.token());
+  v1::OpenArchiveResponse opened;
+  CHECK(f.engine.engine().OpenArchive(CallContext(""), open, &opened).ok());
+  CHECK_THAT(opened.file_name(), Catch::EndsWith("-a.tar"));
+  publish(false);
+  CHECK(f.engine.engine().OpenArchive(CallContext(""), open, &opened).error_code() ==
+        grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("Checkpoints: a link does not lead to files that replaced those it was made for",
+          "[engine][checkpoints]") {
+  Saved f;
+  v1::DescribeArchiveRequest describe;
+  describe.set_tinker_path(f.training);
+  v1::DescribeArchiveResponse archive;
+  REQUIRE(f.engine.engine().DescribeArchive(CallContext(f.client.key()), describe, &archive).ok());
+  v1::DeleteCheckpointRequest remove;
+  remove.set_tinker_path(f.training);
+  v1::DeleteCheckpointResponse removed;
+  REQUIRE(f.engine.engine().DeleteCheckpoint(CallContext(f.client.key()), remove, &removed).ok());
+  CHECK(f.client.Result(f.client.Save(3, "a")).save_weights().path() == f.training);
+  v1::OpenArchiveRequest open;
+  open.set_token(archive.token());
+  v1::OpenArchiveResponse opened;
+  const absl::Status status =
+      FromGrpcStatus(f.engine.engine().OpenArchive(CallContext(""), open, &opened));
+  CHECK(ErrorCode(status) == "checkpoint_missing");
+}
+
+TEST_CASE("Checkpoints: a text signed for one purpose is not valid for another", "[engine]") {
+  const TextSigner archives("secret", "archive");
+  const TextSigner traces("secret", "trace");
+  CHECK(archives.Verify(archives.Sign("text")) == "text");
+  CHECK_FALSE(traces.Verify(archives.Sign("text")).has_value());
+  CHECK_FALSE(TextSigner("other", "archive").Verify(archives.Sign("text")).has_value());
+}
+
 TEST_CASE("Checkpoints: a copy that cannot be made leaves no files", "[engine][checkpoints]") {
   Saved f;
   const auto num_dirs = [&] {

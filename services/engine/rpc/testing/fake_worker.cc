@@ -5,6 +5,7 @@
 #include <fstream>
 #include <utility>
 
+#include "libs/common/digest/sha256.h"
 #include "libs/common/rpc/channel.h"
 #include "libs/common/version.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int64_t kContextLength = 64;
 constexpr int64_t kVocabSize = 768;
+// Name of the manifest, and its content here.
+constexpr char kManifest[] = "manifest.json";
 
 std::string Floats(size_t count, float value) {
   std::string bytes;
@@ -25,7 +28,7 @@ std::string Floats(size_t count, float value) {
 void WriteCheckpointFiles(const std::string& dir) {
   std::filesystem::create_directories(dir);
   for (const char* name :
-       {"adapter_config.json", "adapter_model.safetensors", "checkpoint_complete"}) {
+       {"adapter_config.json", "adapter_model.safetensors", "checkpoint_complete", kManifest}) {
     std::ofstream(std::filesystem::path(dir) / name) << name;
   }
 }
@@ -172,7 +175,7 @@ void FakeWorker::Answer(const lathe::v1::EngineMessage& message) {
     if (!options_.checkpoints.empty()) WriteCheckpointFiles(save.dir());
     done.set_request_id(save.request_id());
     done.set_size_bytes(123);
-    done.set_manifest_sha256("sha");
+    done.set_manifest_sha256(Sha256Hex(kManifest));
     done.mutable_result()->mutable_save_weights();
     *done.mutable_model() = models_[save.model_id()];
     Finish(done);
