@@ -71,8 +71,8 @@ TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime
   ResultHub restarted(*f.store, empty);
   CHECK(**restarted.Find("t1", "r1") == "bytes");
   CHECK(restarted.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
-  const std::vector<Write> purge = {PurgeResults{.done_before = 6}};
-  REQUIRE(f.store->Commit(f.term, purge, {}).ok());
+  PurgePass purge{.what = {.done_before = 6}};
+  REQUIRE(f.store->PurgePiece(f.term, purge).ok());
   const absl::Status expired = restarted.Find("t1", "r1").status();
   CHECK(expired.code() == absl::StatusCode::kOutOfRange);
   CHECK(ErrorCode(expired) == "result_expired");

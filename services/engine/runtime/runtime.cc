@@ -91,6 +91,7 @@ absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
     queue_view_.OnAccepted(row);
     traces_.OnDurable(row.request_id, row.accepted_at);
   }
+  purger_ = std::make_unique<Purger>(store_, term_);
   commits_ = std::make_unique<CommitLoop>(
       store_, term_,
       CommitLoop::Callbacks{
@@ -121,6 +122,7 @@ void Runtime::Stop() {
   events_.Close();
   core_thread_.reset();
   commits_.reset();
+  purger_.reset();
   DeleteDirs();
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
   request_lookup_.Stop();
@@ -322,6 +324,7 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
       completions_.OnDelivered(delivered->request_id);
     } else if (const auto* purge = std::get_if<PurgeResults>(&write)) {
       completions_.ForgetBefore(purge->done_before);
+      purger_->Start(*purge);
     } else {
       if (std::holds_alternative<PutSnapshot>(write)) FailPoint("engine.snapshot.committed");
       if (std::holds_alternative<PutVersion>(write)) FailPoint("engine.version.committed");

@@ -22,6 +22,7 @@
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
+#include "services/engine/runtime/purger.h"
 #include "services/engine/runtime/queue_view.h"
 #include "services/engine/runtime/replay_divergence.h"
 #include "services/engine/runtime/request_lookup.h"
@@ -35,8 +36,9 @@
 
 namespace lathe::engine {
 
-// Owns five threads: the core's (events to actions), the store's (group commit), a ticker, one that
-// compares replayed results, and one that looks up requests the core no longer holds. Callers come
+// Owns six threads: the core's (events to actions), the store's (group commit), one that purges, a
+// ticker, one that compares replayed results, and one that looks up requests the core no longer
+// holds. Callers come
 // from gRPC's threads. main() constructs it, then passes the worker sender to Start.
 class Runtime {
  public:
@@ -232,6 +234,7 @@ class Runtime {
   // Checkpoint directories at the start; emptied once the core has named those it needs.
   std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 
+  std::unique_ptr<Purger> purger_;
   std::unique_ptr<CommitLoop> commits_;
   std::unique_ptr<NamedThread> core_thread_;
   std::unique_ptr<PeriodicTask> ticker_;

@@ -314,10 +314,12 @@ struct DeleteVersion {
 struct DropBody {
   std::string body_id;
 };
-// Deletes results that were delivered before `delivered_before` or done before `done_before`. Also
-// deletes the rows of requests done before `rows_before`, and the usage of hours before
-// `usage_before`. A row without a result answers "expired". Two kinds of rows stay: those above the
-// log_from_seq of a live model, and those that created models of a session that has not ended.
+// Asks for a purge. The commit deletes nothing; the runtime deletes in pieces after it, see
+// Store::PurgePiece. The purge deletes results that were delivered before `delivered_before` or
+// done before `done_before`. Also deletes the rows of requests done before `rows_before`, and the
+// usage of hours before `usage_before`. A row without a result answers "expired". Two kinds of rows
+// stay: those above the log_from_seq of a live model, and those that created models of a session
+// that has not ended.
 struct PurgeResults {
   int64_t delivered_before = 0;
   int64_t done_before = 0;

@@ -93,6 +93,21 @@ struct OpenTransaction {
   std::string holder;  // description for people: "pid 12 of psql (idle in transaction)"
 };
 
+// Progress of one purge.
+struct PurgePass {
+  enum class Phase { kDone, kDelivered, kRows, kUsage, kOver };
+
+  PurgeResults what;
+  Phase phase = Phase::kDone;
+  // Place of the last request row that the purge has looked at: its done_at, and its row number.
+  int64_t rows_at = 0;
+  int64_t rows_rowid = 0;
+};
+
+// Largest number of rows that one piece of a purge deletes from a table. So a commit that waits for
+// a piece does not wait for long.
+inline constexpr int64_t kMaxPurgedRows = 500;
+
 // Thread-safe. Reads see every finished Commit.
 class Store {
  public:
@@ -131,6 +146,11 @@ class Store {
   // FailedPrecondition when `term` is old.
   virtual absl::Status Commit(int64_t term, std::span<const Write> writes,
                               std::span<const Blob> blobs) = 0;
+
+  // Deletes the next piece of what retention no longer keeps, in a transaction of its own, and
+  // advances `pass` up to the phase kOver. A piece without anything due costs a look into an index.
+  // Commits may go between two pieces. Returns FailedPrecondition when `term` is old. Any thread.
+  virtual absl::Status PurgePiece(int64_t term, PurgePass& pass) = 0;
 
   // Stores a body larger than kInlineBodyBytes durably, before its row joins a commit. Any thread.
   virtual absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) = 0;

@@ -13,6 +13,7 @@
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/store/postgres/migrate.h"
+#include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
 
@@ -43,7 +44,6 @@ constexpr int kMaxConflicts = 8;
 // then.
 constexpr int kSessionChecks = 8;
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
-constexpr int64_t kPurgeBatch = 1000;
 // Time limit of a read or change. A call that takes longer is refused, and its caller tries again.
 // It is shorter than the 5 s in which every call is answered.
 constexpr absl::Duration kMaxWait = absl::Seconds(4);
@@ -154,6 +154,7 @@ PostgresStore::PostgresStore(const Options& options)
     : connection_options_({.url = options.url, .given_up = &given_up_}),
       readers_(connection_options_, options.max_read_connections),
       writers_(connection_options_, options.max_write_connections),
+      purgers_(connection_options_, /*max_connections=*/1, /*slow=*/absl::InfiniteDuration()),
       leases_(LeaseOptions(connection_options_), /*max_connections=*/1,
               /*slow=*/absl::InfiniteDuration()) {}
 
@@ -234,7 +235,6 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
   if (!was_taken()) return FindOutcome(term, number);
   FailPoint("engine.commit.applied");
   committer_->Commit();
-  for (const PurgeResults& purge : applier.purges()) PurgeInBatches(term, purge);
   return absl::OkStatus();
 }
 
@@ -251,21 +251,21 @@ absl::Status PostgresStore::FindOutcome(int64_t term, int64_t number) {
       "commit %d of term %d is not the last one, which is %d", number, term, last_commit));
 }
 
-void PostgresStore::PurgeInBatches(int64_t term, const PurgeResults& purge) {
-  try {
-    int64_t num_deleted = kPurgeBatch;
-    while (num_deleted >= kPurgeBatch) {
-      committer_->Begin();
-      // If another engine leads now, the next commit reports it.
-      if (!CheckTerm(*committer_, term).ok()) return committer_.reset();
-      num_deleted = Purge(*committer_, purge, kPurgeBatch);
-      committer_->Commit();
-    }
-  } catch (const PostgresError& error) {
-    // The next purge continues where this one stopped.
-    LogWarn("old results were not removed", {{"error", error.what()}});
-    committer_.reset();
-  }
+// Reads the term without a lock, so that no commit waits. A leader that was replaced meanwhile
+// deletes only what its successor would delete too.
+absl::Status PostgresStore::PurgePiece(int64_t term, PurgePass& pass) {
+  return purgers_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {
+    PurgePass advanced = pass;
+    connection.Begin();
+    Query leader = connection.Prepare(kReadLeader);
+    leader.Next();
+    const int64_t current_term = leader.Int();
+    if (current_term != term) return NotLeader(term, current_term);
+    DeletePiece(connection, advanced);
+    connection.Commit();
+    pass = advanced;
+    return absl::OkStatus();
+  });
 }
 
 // Not fenced, because a fence would delay commits. A body that no row names does no harm.

@@ -15,10 +15,10 @@
 
 namespace lathe::engine {
 
-// Store on a Postgres database. One connection commits, a few serve reads, a few write large bodies
-// and rare changes, and others serve the lease. The database may be away at any time and for any
-// time. Leadership and commits wait for it. Every other call returns Unavailable after a few
-// seconds until the database is back.
+// Store on a Postgres database. One connection commits, one purges, a few serve reads, a few write
+// large bodies and rare changes, and others serve the lease. The database may be away at any time
+// and for any time. Leadership and commits wait for it. Every other call returns Unavailable after
+// a few seconds until the database is back.
 class PostgresStore : public SqlStore {
  public:
   struct Options {
@@ -45,6 +45,7 @@ class PostgresStore : public SqlStore {
   // retry.
   absl::Status Commit(int64_t term, std::span<const Write> writes,
                       std::span<const Blob> blobs) override;
+  absl::Status PurgePiece(int64_t term, PurgePass& pass) override;
   absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) override;
   void DiscardLargeBody(const std::string& body_id) override;
   // Returns Unavailable when the database does not answer; the core asks again.
@@ -68,14 +69,12 @@ class PostgresStore : public SqlStore {
   // Finds out whether commit `number` is done already, after its update of the leader's row changed
   // nothing.
   absl::Status FindOutcome(int64_t term, int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  // Deletes in many short transactions, so that none of them runs for long.
-  void PurgeInBatches(int64_t term, const PurgeResults& purge)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   std::atomic<bool> given_up_ = false;
   const PostgresConnection::Options connection_options_;
   PostgresPool readers_;
   PostgresPool writers_;
+  PostgresPool purgers_;
   PostgresPool leases_;
   std::atomic<int64_t> term_ = 0;  // 0: this process is not the leader yet
   absl::Mutex write_mu_;

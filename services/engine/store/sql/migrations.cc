@@ -230,6 +230,33 @@ UPDATE base_models SET lora_modules =
   'q_proj:0,k_proj:0,v_proj:0,o_proj:0,gate_proj:1,up_proj:1,down_proj:1,lm_head:2';
 )sql";
 
+// Indexes of the results by the times that end them. A flag in the request's row limits both
+// indexes to requests whose result is kept. A request that replaces another one takes the result
+// of that one away. Results of such requests were left behind before.
+constexpr char kMigration14[] = R"sql(
+ALTER TABLE requests ADD COLUMN has_result INTEGER NOT NULL DEFAULT 0;
+DELETE FROM results WHERE NOT EXISTS (
+  SELECT 1 FROM requests WHERE requests.request_id = results.request_id);
+UPDATE requests SET has_result = 1 WHERE request_id IN (SELECT request_id FROM results);
+)sql";
+constexpr char kSqliteMigration14[] = R"sql(
+CREATE INDEX results_by_done ON requests (done_at) WHERE has_result = 1;
+CREATE INDEX results_by_delivered ON requests (delivered_at)
+  WHERE has_result = 1 AND delivered_at > 0;
+CREATE TRIGGER results_replaced AFTER UPDATE OF request_id ON requests
+  WHEN old.request_id <> new.request_id
+  BEGIN DELETE FROM results WHERE request_id = old.request_id; END;
+)sql";
+constexpr char kPostgresMigration14[] = R"sql(
+CREATE INDEX results_by_done ON requests (done_at, rowid) WHERE has_result = 1;
+CREATE INDEX results_by_delivered ON requests (delivered_at, rowid)
+  WHERE has_result = 1 AND delivered_at > 0;
+CREATE FUNCTION drop_replaced_result() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN DELETE FROM results WHERE request_id = OLD.request_id; RETURN NULL; END $$;
+CREATE TRIGGER results_replaced AFTER UPDATE OF request_id ON requests FOR EACH ROW
+  WHEN (OLD.request_id <> NEW.request_id) EXECUTE FUNCTION drop_replaced_result();
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -244,6 +271,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration11},
     {.common = kMigration12},
     {.common = kMigration13},
+    {.common = kMigration14, .sqlite = kSqliteMigration14, .postgres = kPostgresMigration14},
 }};
 
 }  // namespace

@@ -21,7 +21,8 @@ constexpr char kMarkDispatched[] =
     "UPDATE requests SET state = 2, epoch = ?2, outcome = ?3 WHERE request_id = ?1 AND state < 3";
 // The first result of a request stays, so that two reads of a result are byte-identical.
 constexpr char kEndRequest[] =
-    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5"
+    "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5,"
+    " has_result = 1"
     " WHERE request_id = ?1 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)";
 constexpr char kInsertResult[] =
     "INSERT INTO results (request_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
@@ -31,21 +32,6 @@ constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_i
 constexpr char kDropPayload[] = "DELETE FROM payloads WHERE body_id = ?";
 constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?";
 constexpr char kDeleteVersion[] = "DELETE FROM versions WHERE version_id = ?";
-constexpr char kPurgeResults[] =
-    "DELETE FROM results WHERE request_id IN (SELECT request_id FROM results AS old WHERE EXISTS"
-    " (SELECT 1 FROM requests WHERE requests.request_id = old.request_id AND done_at > 0"
-    "  AND (done_at < ?2 OR (delivered_at > 0 AND delivered_at < ?1)))"
-    " OR NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = old.request_id)"
-    " LIMIT ?3)";
-// Keeps the rows that rebuild a live model.
-constexpr char kPurgeRows[] =
-    "DELETE FROM requests WHERE request_id IN"
-    " (SELECT request_id FROM requests WHERE done_at > 0 AND done_at < ?"
-    "  AND NOT (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = owner_id"
-    "   AND seq_id > log_from_seq AND models.state < 2))"
-    "  AND NOT (op_class = 2 AND EXISTS (SELECT 1 FROM sessions WHERE session_id = owner_id"
-    "   AND sessions.state < 2)) LIMIT ?)";
-constexpr char kPurgeUsage[] = "DELETE FROM usage WHERE hour < ?";
 constexpr char kSetProject[] =
     "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";
 constexpr char kOrAdd[] =
@@ -86,7 +72,7 @@ std::string InsertRequestSql() {
         "tenant_id = CASE WHEN requests.state >= 3 THEN excluded.tenant_id END"}});
   return absl::StrCat(InsertSql("requests", kRequestColumns),
                       " ON CONFLICT (owner_id, op_class, seq_id) DO UPDATE SET ", sets,
-                      ", completion_number = 0");
+                      ", completion_number = 0, has_result = 0");
 }
 
 }  // namespace
@@ -102,15 +88,6 @@ void InsertAudit(SqlConnection& connection, const AuditRow& row) {
   Query query = connection.Prepare(sql);
   BindRow(query, row);
   query.Run();
-}
-
-int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit) {
-  const int64_t num_results = connection.Prepare(kPurgeResults)
-                                  .Bind(write.delivered_before, write.done_before, limit)
-                                  .Run();
-  const int64_t num_rows = connection.Prepare(kPurgeRows).Bind(write.rows_before, limit).Run();
-  connection.Prepare(kPurgeUsage).Bind(write.usage_before).Run();
-  return std::max(num_results, num_rows);
 }
 
 absl::Status WriteApplier::Apply(const Write& write) {
@@ -233,11 +210,6 @@ absl::Status WriteApplier::operator()(const DropBody& write) {
   if (connection_.Prepare(kDropPayload).Bind(write.body_id).Run() == 0) {
     dropped_bodies_.push_back(write.body_id);
   }
-  return absl::OkStatus();
-}
-
-absl::Status WriteApplier::operator()(const PurgeResults& write) {
-  purges_.push_back(write);
   return absl::OkStatus();
 }
 

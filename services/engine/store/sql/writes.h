@@ -28,9 +28,6 @@ class WriteApplier {
   // Bodies that should be deleted but are in no row. The caller removes their files once the
   // transaction is durable.
   const std::vector<std::string>& dropped_bodies() const { return dropped_bodies_; }
-  // Purges that the caller must run with Purge. Their order relative to other writes does not
-  // matter.
-  const std::vector<PurgeResults>& purges() const { return purges_; }
 
  private:
   absl::Status operator()(const PutSession& write);
@@ -50,7 +47,8 @@ class WriteApplier {
   absl::Status operator()(const PutBaseModel& write);
   absl::Status operator()(const PutGroup& write);
   absl::Status operator()(const DropBody& write);
-  absl::Status operator()(const PurgeResults& write);
+  // The runtime deletes in pieces after the commit, with Store::PurgePiece.
+  absl::Status operator()(const PurgeResults&) { return absl::OkStatus(); }
   absl::Status operator()(const AppendAudit& write);
   absl::Status operator()(const PutQuota& write);
   absl::Status operator()(const SetSessionProject& write);
@@ -65,12 +63,7 @@ class WriteApplier {
   SqlConnection& connection_;
   const BlobIndex& blobs_;
   std::vector<std::string> dropped_bodies_;
-  std::vector<PurgeResults> purges_;
 };
-
-// Deletes what retention no longer keeps: at most `limit` results and `limit` request rows. Returns
-// the larger of both numbers. Throws the exceptions of `connection`.
-int64_t Purge(SqlConnection& connection, const PurgeResults& write, int64_t limit);
 
 // Returns "INSERT INTO table (columns) VALUES (?, …)" that replaces a row of the same `key`. It
 // does not set the columns `fixed`, which never change in such a row. SQLite rewrites every index

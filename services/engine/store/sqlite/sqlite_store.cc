@@ -1,6 +1,5 @@
 #include "services/engine/store/sqlite/sqlite_store.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -8,6 +7,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/sql/migrations.h"
+#include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
 
@@ -24,8 +24,9 @@ constexpr char kPragmas[] =
     "PRAGMA wal_autocheckpoint = 4000;"
     // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
-// Number of pages that a purge gives back to the file system; it bounds the time of one purge.
-constexpr char kShrink[] = "PRAGMA incremental_vacuum(256)";
+// Number of pages that a piece of a purge gives back to the file system. It bounds the time of a
+// piece.
+constexpr char kShrink[] = "PRAGMA incremental_vacuum(64)";
 
 constexpr char kCreateVersion[] =
     "CREATE TABLE IF NOT EXISTS schema_version ("
@@ -33,8 +34,6 @@ constexpr char kCreateVersion[] =
     "INSERT OR IGNORE INTO schema_version (id, version) VALUES (1, 0);";
 
 constexpr char kReadTerm[] = "SELECT term FROM leader";
-// A purge needs no batches, because only writers of this process wait for it.
-constexpr int64_t kNoPurgeLimit = std::numeric_limits<int64_t>::max();
 
 int64_t ReadVersion(Connection& connection) {
   Query read = connection.Prepare(kReadVersion);
@@ -63,11 +62,6 @@ int64_t ReadTerm(Connection& connection) {
   Query query = connection.Prepare(kReadTerm);
   query.Next();
   return query.Int();
-}
-
-absl::Status Shrink(Connection& connection) {
-  connection.Execute(kShrink);
-  return absl::OkStatus();
 }
 
 // Adds the path of the file that has no room to the error of a full disk.
@@ -144,18 +138,25 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
   SQLite::Transaction transaction(writer_.database(), SQLite::TransactionBehavior::IMMEDIATE);
   RETURN_IF_ERROR(CheckTermLocked(term));
   for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
-  for (const PurgeResults& purge : applier.purges()) Purge(writer_, purge, kNoPurgeLimit);
   FailPoint("engine.commit.applied");
   transaction.commit();
   dropped_bodies = applier.dropped_bodies();
-  // The commit is durable, even if this fails.
-  if (!applier.purges().empty()) {
-    Guarded([this] {
-      write_mu_.AssertHeld();
-      return Shrink(writer_);
-    }).IgnoreError();
-  }
   return absl::OkStatus();
+}
+
+absl::Status SqliteStore::PurgePiece(int64_t term, PurgePass& pass) {
+  absl::MutexLock lock(&write_mu_);
+  return Guarded([&]() -> absl::Status {
+    write_mu_.AssertHeld();
+    PurgePass advanced = pass;
+    SQLite::Transaction transaction(writer_.database(), SQLite::TransactionBehavior::IMMEDIATE);
+    RETURN_IF_ERROR(CheckTermLocked(term));
+    const int64_t num_deleted = DeletePiece(writer_, advanced);
+    transaction.commit();
+    pass = advanced;
+    if (num_deleted > 0) writer_.Execute(kShrink);
+    return absl::OkStatus();
+  });
 }
 
 absl::Status SqliteStore::PutLargeBody(const std::string& body_id, const std::string& bytes) {

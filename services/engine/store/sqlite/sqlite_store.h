@@ -34,6 +34,7 @@ class SqliteStore : public SqlStore {
   absl::StatusOr<StoredState> Load(int64_t term) override;
   absl::Status Commit(int64_t term, std::span<const Write> writes,
                       std::span<const Blob> blobs) override;
+  absl::Status PurgePiece(int64_t term, PurgePass& pass) override;
   absl::Status PutLargeBody(const std::string& body_id, const std::string& bytes) override;
   void DiscardLargeBody(const std::string& body_id) override;
   absl::StatusOr<std::string> ReadBody(const std::string& body_id) override;

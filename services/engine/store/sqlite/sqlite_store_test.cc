@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 
+#include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sqlite/connection.h"
 #include "services/engine/store/sqlite/sqlite_harness.h"
 #include "services/engine/store/testing/store_rows.h"
@@ -38,6 +39,22 @@ TEST_CASE("SqliteStore: WAL and incremental vacuum are set from the first migrat
   Query mode = connection.Prepare("PRAGMA journal_mode");
   mode.Next();
   CHECK(mode.Text() == "wal");
+}
+
+TEST_CASE("SqliteStore: a purge finds what is due by index", "[store]") {
+  SqliteHarness harness;
+  Connection connection(harness.options().database.string(), SQLite::OPEN_READONLY);
+  for (const std::string& sql : PurgeStatements()) {
+    Query plan = connection.Prepare(absl::StrCat("EXPLAIN QUERY PLAN ", sql));
+    std::string text;
+    while (plan.Next()) {
+      for (int i = 0; i < 3; ++i) plan.Int();  // numbers of the step
+      absl::StrAppend(&text, plan.Text(), "\n");
+    }
+    INFO(sql << "\n" << text);
+    CHECK_THAT(text, Catch::Contains("SEARCH") && !Catch::Contains("SCAN") &&
+                         !Catch::Contains("TEMP B-TREE"));
+  }
 }
 
 TEST_CASE("SqliteStore: a newer schema is refused naming both versions", "[store]") {
@@ -119,6 +136,10 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
     raw.exec("ALTER TABLE models DROP COLUMN move_to");
     raw.exec("ALTER TABLE groups DROP COLUMN is_draining");
     raw.exec("ALTER TABLE base_models DROP COLUMN lora_modules");
+    raw.exec("DROP TRIGGER results_replaced");
+    raw.exec("DROP INDEX results_by_done");
+    raw.exec("DROP INDEX results_by_delivered");
+    raw.exec("ALTER TABLE requests DROP COLUMN has_result");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");
     raw.exec("DROP TABLE lease");

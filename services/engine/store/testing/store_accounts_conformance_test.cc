@@ -161,7 +161,7 @@ TEST_CASE("Store: usage of an hour adds up, and a level stays at its highest", "
   CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 3);
   CHECK(store.ListUsage("t1", 0, 30, 1)->size() == 1);
   CHECK(store.ListUsage("t1", 0, 30, 10)->back().row.hour == 20);
-  CommitAsLeader(store, {PurgeResults{.usage_before = 20}});
+  PurgeAll(store, store.TakeLeadership()->term, {.usage_before = 20});
   CHECK(store.ListUsage("t1", 0, 30, 10)->size() == 1);
 }
 

@@ -226,12 +226,12 @@ TEST_CASE("Store: results end by retention and rows say so until they are gone t
            {{id, "bytes"}});
   }
   Commit(store, term, {MarkDelivered{"r2", 250}, MarkDelivered{"r2", 900}});
-  Commit(store, term, {PurgeResults{.delivered_before = 260, .done_before = 150}});
+  PurgeAll(store, term, {.delivered_before = 260, .done_before = 150});
   CHECK((*store.FindRequest("r1"))->result_expired);
   CHECK((*store.FindRequest("r2"))->result_expired);
   CHECK_FALSE((*store.FindRequest("r3"))->result_expired);
   CHECK((*store.ReadResult("r3"))->bytes == "bytes");
-  Commit(store, term, {PurgeResults{.rows_before = 150}});
+  PurgeAll(store, term, {.rows_before = 150});
   CHECK_FALSE(store.FindRequest("r1")->has_value());
   CHECK(store.FindRequest("r2")->has_value());
 }
@@ -264,7 +264,7 @@ TEST_CASE("Store: samples that ended are listed in order until they are delivere
   CHECK(rows[0].result_bytes == 5);
   CHECK(rows[1].request_id == "r1");
   CHECK(rows[1].state == RequestState::kFailed);
-  Commit(harness->store(), Lead(harness->store()), {PurgeResults{.done_before = 45}});
+  PurgeAll(harness->store(), Lead(harness->store()), {.done_before = 45});
   CHECK(harness->store().ListUndeliveredSamples()->size() == 1);
 }
 
@@ -389,7 +389,7 @@ TEST_CASE("Store: of ended requests a leader gets those that it may be asked for
           CompleteRequest{"logged", RequestState::kDone, "x", 50},
           CompleteRequest{"old sample", RequestState::kDone, "x", 50}},
          {{"x", "r"}});
-  Commit(store, term, {PurgeResults{.done_before = 100}});
+  PurgeAll(store, term, {.done_before = 100});
   harness->Reopen();
   const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
   REQUIRE(state.ok());
@@ -427,7 +427,7 @@ TEST_CASE("Store: data that rebuilds a model survives the end of its requests", 
           CompleteRequest{"r6", RequestState::kFailed, "x6", 50},
           CompleteRequest{"r5", RequestState::kDone, "x5", 50, 0, "4"}},
          {{"x0", "r"}, {"x3", "r"}, {"x4", "r"}, {"x5", "r"}, {"x6", "r"}});
-  Commit(store, term, {PurgeResults{100, 100, 100}});
+  PurgeAll(store, term, {100, 100, 100});
   harness->Reopen();
   const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
   REQUIRE(state.ok());

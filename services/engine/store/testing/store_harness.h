@@ -33,4 +33,17 @@ inline void CommitAsLeader(Store& store, const std::vector<Write>& writes) {
   REQUIRE(status.ok());
 }
 
+// Runs a purge to its end. Returns its number of pieces.
+inline int PurgeAll(Store& store, int64_t term, const PurgeResults& what) {
+  PurgePass pass;
+  pass.what = what;
+  int num_pieces = 0;
+  for (; pass.phase != PurgePass::Phase::kOver; ++num_pieces) {
+    const absl::Status status = store.PurgePiece(term, pass);
+    INFO(status);
+    REQUIRE(status.ok());
+  }
+  return num_pieces;
+}
+
 }  // namespace lathe::engine

@@ -1,0 +1,51 @@
+#include "services/engine/runtime/purger.h"
+
+#include "libs/common/logging/logging.h"
+#include "libs/common/time/clock.h"
+
+namespace lathe::engine {
+
+Purger::Purger(Store& store, int64_t term)
+    : store_(store), term_(term), thread_("engine-purge", [this] { Run(); }) {}
+
+Purger::~Purger() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+}
+
+void Purger::Start(const PurgeResults& what) {
+  absl::MutexLock lock(&mu_);
+  next_ = what;
+}
+
+void Purger::Run() {
+  while (std::optional<PurgePass> pass = TakePass()) RunPass(*pass);
+}
+
+std::optional<PurgePass> Purger::TakePass() {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(this, &Purger::HasWorkLocked));
+  if (closed_) return std::nullopt;
+  PurgePass pass;
+  pass.what = *next_;
+  next_.reset();
+  return pass;
+}
+
+void Purger::RunPass(PurgePass& pass) {
+  while (pass.phase != PurgePass::Phase::kOver) {
+    const absl::Time began = SteadyNow();
+    if (const absl::Status status = store_.PurgePiece(term_, pass); !status.ok()) {
+      LogWarn("old results were not removed", {{"error", status.message()}});
+      return;
+    }
+    if (!Rest(SteadyNow() - began)) return;
+  }
+}
+
+bool Purger::Rest(absl::Duration duration) {
+  absl::MutexLock lock(&mu_);
+  return !mu_.AwaitWithTimeout(absl::Condition(&closed_), duration);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,112 @@
+// Promises of every store about the purge: what stays, and how small its pieces are.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/engine/store/testing/store_harness.h"
+#include "services/engine/store/testing/store_rows.h"
+
+namespace lathe::engine {
+namespace {
+
+// Commits `count` requests that are done at the time `done_at`, with their results.
+void PutDone(Store& store, int64_t term, int count, int64_t done_at) {
+  constexpr int kAtOnce = 1000;
+  for (int begin = 0; begin < count; begin += kAtOnce) {
+    std::vector<Write> writes;
+    for (int i = begin; i < std::min(count, begin + kAtOnce); ++i) {
+      const std::string id = absl::StrCat("r", i);
+      writes.push_back(InsertRequest{TestRequest(id, i)});
+      writes.push_back(CompleteRequest{id, RequestState::kDone, "x", done_at});
+    }
+    const std::vector<Blob> blobs = {{"x", "result"}};
+    REQUIRE(store.Commit(term, writes, blobs).ok());
+  }
+}
+
+// Counts the first `count` requests whose result is there.
+int CountResults(Store& store, int count) {
+  int num_found = 0;
+  for (int i = 0; i < count; ++i) {
+    num_found += store.ReadResult(absl::StrCat("r", i))->has_value() ? 1 : 0;
+  }
+  return num_found;
+}
+
+TEST_CASE("Store: a purge of 20,000 results has small pieces, and commits go on between them",
+          "[store]") {
+  constexpr int kCount = 20'000;
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  PutDone(store, term, kCount, /*done_at=*/50);  // all at the same time
+  PurgePass pass{.what = {.done_before = 100}};
+  int num_pieces = 0;
+  while (pass.phase == PurgePass::Phase::kDone) {
+    REQUIRE(store.PurgePiece(term, pass).ok());
+    const std::vector<Write> writes = {PutSession{TestSession(absl::StrCat("s", num_pieces))}};
+    REQUIRE(store.Commit(term, writes, {}).ok());
+    ++num_pieces;
+    if (num_pieces == 1) CHECK(CountResults(store, 1000) >= 1000 - kMaxPurgedRows);
+  }
+  CHECK(num_pieces >= kCount / kMaxPurgedRows);
+  CHECK(CountResults(store, kCount) == 0);
+  CHECK(store.ListSessions("t1", 1, 0)->total_count == num_pieces);
+  CHECK((*store.FindRequest("r7"))->result_expired);
+
+  CHECK(PurgeAll(store, term, {.rows_before = 100}) > kCount / kMaxPurgedRows);
+  CHECK_FALSE(store.FindRequest("r7")->has_value());
+}
+
+TEST_CASE("Store: a purge with nothing due is over after one piece of each kind", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = harness->store().TakeLeadership()->term;
+  PutDone(harness->store(), term, 3, /*done_at=*/500);
+  CHECK(PurgeAll(harness->store(), term, {100, 100, 100, 100}) == 4);
+  CHECK(CountResults(harness->store(), 3) == 3);
+}
+
+TEST_CASE("Store: a purge goes on behind rows that rebuild a model", "[store]") {
+  constexpr int kKept = 700;
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  const std::vector<Write> model = {PutModel{TestModel("s1:train:0")}};
+  REQUIRE(store.Commit(term, model, {}).ok());
+  PutDone(store, term, kKept, /*done_at=*/50);
+  RequestRow other = TestRequest("other", 1, "s2:train:0");
+  const std::vector<Write> last = {InsertRequest{other},
+                                   CompleteRequest{"other", RequestState::kDone, "x", 60}};
+  const std::vector<Blob> blobs = {{"x", "result"}};
+  REQUIRE(store.Commit(term, last, blobs).ok());
+  PurgeAll(store, term, {.rows_before = 100});
+  CHECK(store.FindRequest("r1")->has_value());
+  CHECK_FALSE(store.FindRequest("other")->has_value());
+  CHECK_FALSE(store.ReadResult("other")->has_value());
+}
+
+TEST_CASE("Store: the result of a replaced request goes with it", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  PutDone(store, term, 1, /*done_at=*/50);
+  const std::vector<Write> again = {InsertRequest{TestRequest("again", 0)}};
+  REQUIRE(store.Commit(term, again, {}).ok());
+  CHECK_FALSE(store.ReadResult("r0")->has_value());
+  CHECK_FALSE((*store.FindRequest("again"))->result_expired);
+}
+
+TEST_CASE("Store: a leader that was replaced purges nothing", "[store]") {
+  auto harness = MakeStoreHarness();
+  const int64_t term = harness->store().TakeLeadership()->term;
+  PutDone(harness->store(), term, 1, /*done_at=*/50);
+  REQUIRE(harness->store().TakeLeadership().ok());
+  PurgePass pass{.what = {.done_before = 100}};
+  CHECK(absl::IsFailedPrecondition(harness->store().PurgePiece(term, pass)));
+  CHECK(CountResults(harness->store(), 1) == 1);
+}
+
+}  // namespace
+}  // namespace lathe::engine
