@@ -304,12 +304,13 @@ int Run(Settings settings, const sigset_t& signals) {
   Dispatcher dispatcher(runtime, opened.worker_secret, settings.worker_stuck_after);
   ArchiveSigner archives(opened.archive_key, opened.checkpoints_dir, clock);
   AuditLog audit(store, clock);
-  EngineService engine(runtime, keys, archives, audit, opened.lora);
-  TenantsService tenants(runtime, keys);
+  ReadThreads reads({.num_threads = settings.read_threads});
+  EngineService engine(runtime, keys, reads, archives, audit, opened.lora);
+  TenantsService tenants(runtime, keys, reads);
   StreamingService streaming(runtime, keys);
-  AccountsService accounts(runtime, keys);
-  TracesService traces(runtime, keys, opened.archive_key);
-  CheckpointsService checkpoints(runtime, keys, archives, audit);
+  AccountsService accounts(runtime, keys, reads);
+  TracesService traces(runtime, keys, reads, opened.archive_key);
+  CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   AdminService admin(runtime, keys, [&dispatcher] { return dispatcher.DescribeGroups(); });
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {

@@ -113,6 +113,9 @@ Settings ParseSettings(int argc, char** argv) {
   AddTimeouts(options, settings);
   AddVersionsAndSnapshots(options, settings);
   AddLoraDefaults(options, settings);
+  options.Add(&settings.read_threads, "engine.read_threads", 4,
+              "threads for listings, searches and other reads; one tenant uses half of them at "
+              "most; 1 to 64");
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
               {.flag = "metrics-listen"});
@@ -155,6 +158,10 @@ absl::Status CheckSettings(const Settings& settings) {
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
+  }
+  if (settings.read_threads < 1 || settings.read_threads > 64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("read_threads is ", settings.read_threads, ", expected 1 to 64"));
   }
   return absl::OkStatus();
 }

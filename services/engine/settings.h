@@ -28,6 +28,7 @@ struct Settings {
   absl::Duration snapshot_interval;
   double snapshot_share = 0;
   int snapshot_log_mib = 0;
+  int read_threads = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;

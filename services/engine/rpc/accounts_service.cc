@@ -86,16 +86,16 @@ void AppendSessions(const std::vector<SessionUsage>& usage, v1::ListUsageRespons
 
 }  // namespace
 
-AccountsService::AccountsService(Runtime& runtime, KeyRing& keys)
-    : runtime_(runtime), keys_(keys) {}
+AccountsService::AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads)
+    : runtime_(runtime), keys_(keys), reads_(reads) {}
 
 AccountsService::~AccountsService() = default;
 
 AccountsService::Reactor* AccountsService::AssignSessionProject(
     Context* context, const v1::AssignSessionProjectRequest* request,
     v1::AssignSessionProjectResponse*) {
-  return ChangeCall<engine::AssignSessionProject>(
-      runtime_, keys_, context, "Accounts.AssignSessionProject",
+  return ReadAndChangeCall<engine::AssignSessionProject>(
+      reads_, runtime_, keys_, context, "Accounts.AssignSessionProject",
       [this, request](const Caller& caller) -> absl::StatusOr<engine::AssignSessionProject> {
         RETURN_IF_ERROR(ValidateProjectId(request->project_id(), "project_id"));
         ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
@@ -111,8 +111,9 @@ AccountsService::Reactor* AccountsService::AssignSessionProject(
 
 AccountsService::Reactor* AccountsService::ListProjectRuns(
     Context* context, const v1::ListProjectRunsRequest* request, v1::ListRunsResponse* response) {
-  return AnswerCall(
-      keys_, context, "Accounts.ListProjectRuns", [&](const Caller& caller) -> absl::Status {
+  return ReadCall(
+      reads_, keys_, context, "Accounts.ListProjectRuns",
+      [this, request, response](const Caller& caller) -> absl::Status {
         RETURN_IF_ERROR(ValidateProjectId(request->project_id(), "project_id"));
         ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
         ASSIGN_OR_RETURN(const Page<ModelRow> models,
@@ -126,8 +127,10 @@ AccountsService::Reactor* AccountsService::ListProjectRuns(
 AccountsService::Reactor* AccountsService::SearchSessions(Context* context,
                                                           const v1::SearchSessionsRequest* request,
                                                           v1::SearchSessionsResponse* response) {
-  return AnswerCall(keys_, context, "Accounts.SearchSessions",
-                    [&](const Caller& caller) { return Search(caller, *request, *response); });
+  return ReadCall(reads_, keys_, context, "Accounts.SearchSessions",
+                  [this, request, response](const Caller& caller) {
+                    return Search(caller, *request, *response);
+                  });
 }
 
 absl::Status AccountsService::RefineCursor(const Caller& caller, SessionQuery& query) {
@@ -143,20 +146,17 @@ absl::Status AccountsService::Search(const Caller& caller, const v1::SearchSessi
   ASSIGN_OR_RETURN(SessionQuery query, ToQuery(request));
   if (!AsksFor(request, caller.tenant_name)) return absl::OkStatus();
   RETURN_IF_ERROR(RefineCursor(caller, query));
-  const int64_t page = query.limit++;  // one more tells whether there is a next page
-  ASSIGN_OR_RETURN(const std::vector<SessionRow> rows,
+  ASSIGN_OR_RETURN(const SessionPage page,
                    runtime_.store().SearchSessions(caller.tenant_id, query));
-  for (const SessionRow& row : rows) {
-    if (response.sessions_size() == page) {
-      const v1::SessionSummary& last = response.sessions(response.sessions_size() - 1);
-      *response.mutable_next_cursor()->mutable_last_created_at() = last.created_at();
-      response.mutable_next_cursor()->set_last_session_id(last.session_id());
-      break;
-    }
+  for (const SessionRow& row : page.rows) {
     ASSIGN_OR_RETURN(
         const StoredUse use,
         runtime_.store().StoredUseOfSession(caller.tenant_id, row.session_id, runtime_.NowNanos()));
     *response.add_sessions() = ToSummary(row, use, caller.tenant_name);
+  }
+  if (page.next_created_at != 0) {
+    *response.mutable_next_cursor()->mutable_last_created_at() = ToTimestamp(page.next_created_at);
+    response.mutable_next_cursor()->set_last_session_id(page.next_session_id);
   }
   return absl::OkStatus();
 }
@@ -164,8 +164,9 @@ absl::Status AccountsService::Search(const Caller& caller, const v1::SearchSessi
 AccountsService::Reactor* AccountsService::ListUsage(Context* context,
                                                      const v1::ListUsageRequest* request,
                                                      v1::ListUsageResponse* response) {
-  return AnswerCall(
-      keys_, context, "Accounts.ListUsage", [&](const Caller& caller) -> absl::Status {
+  return ReadCall(
+      reads_, keys_, context, "Accounts.ListUsage",
+      [this, request, response](const Caller& caller) -> absl::Status {
         const int64_t from = ToNanos(request->starting_on());
         const int64_t until = ToNanos(request->ending_before());
         RETURN_IF_ERROR(CheckWindow(from, until, runtime_.NowNanos()));
@@ -188,24 +189,25 @@ AccountsService::Reactor* AccountsService::ListUsage(Context* context,
 AccountsService::Reactor* AccountsService::GetCheckpointStorage(
     Context* context, const v1::GetCheckpointStorageRequest* request,
     v1::GetCheckpointStorageResponse* response) {
-  return AnswerCall(
-      keys_, context, "Accounts.GetCheckpointStorage", [&](const Caller& caller) -> absl::Status {
-        if (request->has_project_id()) {
-          RETURN_IF_ERROR(ValidateProjectId(request->project_id(), "project_id"));
-        }
-        ASSIGN_OR_RETURN(
-            const std::vector<ProjectUse> uses,
-            runtime_.store().StoredUseByProject(caller.tenant_id, runtime_.NowNanos()));
-        for (const ProjectUse& use : uses) {
-          if (request->has_project_id() && request->project_id() != use.project_id) continue;
-          v1::ProjectStorage& proto = *response->add_projects();
-          proto.set_project_id(use.project_id);
-          proto.set_num_checkpoints(use.use.num_checkpoints);
-          proto.set_stored_bytes(use.use.stored_bytes);
-        }
-        response->set_owner(caller.tenant_name);
-        return absl::OkStatus();
-      });
+  return ReadCall(reads_, keys_, context, "Accounts.GetCheckpointStorage",
+                  [this, request, response](const Caller& caller) -> absl::Status {
+                    if (request->has_project_id()) {
+                      RETURN_IF_ERROR(ValidateProjectId(request->project_id(), "project_id"));
+                    }
+                    ASSIGN_OR_RETURN(
+                        const std::vector<ProjectUse> uses,
+                        runtime_.store().StoredUseByProject(caller.tenant_id, runtime_.NowNanos()));
+                    for (const ProjectUse& use : uses) {
+                      if (request->has_project_id() && request->project_id() != use.project_id)
+                        continue;
+                      v1::ProjectStorage& proto = *response->add_projects();
+                      proto.set_project_id(use.project_id);
+                      proto.set_num_checkpoints(use.use.num_checkpoints);
+                      proto.set_stored_bytes(use.use.stored_bytes);
+                    }
+                    response->set_owner(caller.tenant_name);
+                    return absl::OkStatus();
+                  });
 }
 
 }  // namespace lathe::engine

@@ -6,15 +6,16 @@
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
 
-// Implements the service on gRPC's threads. Authenticates as EngineService does.
+// Implements the service. Authenticates as EngineService does.
 class AccountsService final : public v1::Accounts::CallbackService {
  public:
-  // Both must outlive this and its server.
-  AccountsService(Runtime& runtime, KeyRing& keys);
+  // All must outlive this and its server.
+  AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads);
   ~AccountsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -39,6 +40,7 @@ class AccountsService final : public v1::Accounts::CallbackService {
 
   Runtime& runtime_;
   KeyRing& keys_;
+  ReadThreads& reads_;
 };
 
 }  // namespace lathe::engine

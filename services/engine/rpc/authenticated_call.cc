@@ -72,4 +72,25 @@ grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerCo
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
+                                   grpc::CallbackServerContext* context, RpcAccess access,
+                                   std::function<absl::Status(const Caller&)> read) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
+  if (caller.ok()) {
+    RunRead(reads, caller->tenant_id, reactor,
+            [caller = *caller, read = std::move(read)] { return read(caller); });
+  } else {
+    reactor->Finish(ToGrpcStatus(caller.status()));
+  }
+  return reactor;
+}
+
+void RunRead(ReadThreads& reads, const std::string& tenant_id, grpc::ServerUnaryReactor* reactor,
+             std::function<absl::Status()> read) {
+  const absl::Status status = reads.TryRun(
+      tenant_id, [reactor, read = std::move(read)] { reactor->Finish(ToGrpcStatus(read())); });
+  if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
+}
+
 }  // namespace lathe::engine

@@ -1,5 +1,5 @@
-// Authentication of rpcs, and unary rpcs on behalf of their caller: AnswerCall for those that only
-// read, ChangeCall for those that change state.
+// Authentication of rpcs, and unary rpcs on behalf of their caller: AnswerCall and ReadCall for
+// those that only read, ChangeCall and ReadAndChangeCall for those that change state.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "libs/common/rpc/status.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/rpc/rpc_access.h"
 #include "services/engine/runtime/result_encoder.h"
 #include "services/engine/runtime/runtime.h"
@@ -38,10 +39,21 @@ absl::StatusOr<std::optional<Caller>> AuthenticateReader(const KeyRing& keys,
                                                          const std::string& weights_access_token,
                                                          Scopes needed);
 
-// Authenticates a unary call, runs `read`, and ends the call with the resulting status.
+// Authenticates a unary call, runs `read`, and ends the call with the resulting status. `read` must
+// not read the store.
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,
                                      RpcAccess access,
                                      const std::function<absl::Status(const Caller&)>& read);
+
+// As AnswerCall, for a `read` that may read the store: it runs on one of `reads`. The objects that
+// it borrows must live until the call ends. Variables of the caller's stack do not.
+grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
+                                   grpc::CallbackServerContext* context, RpcAccess access,
+                                   std::function<absl::Status(const Caller&)> read);
+
+// Runs `read` for `tenant_id` on one of `reads`, and ends the call with its status.
+void RunRead(ReadThreads& reads, const std::string& tenant_id, grpc::ServerUnaryReactor* reactor,
+             std::function<absl::Status()> read);
 
 // Authenticates a call and submits its change. `make` returns the core's event or an error. `fill`
 // copies the core's answer into the response before the call ends. Called once per call, on any
@@ -75,6 +87,26 @@ grpc::ServerUnaryReactor* ChangeCall(
     std::function<void(const Answer&)> fill) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   RunChange<CoreEvent>(runtime, keys, context, reactor, access, make, std::move(fill));
+  return reactor;
+}
+
+// As ChangeCall, for a `make` that reads the store: it runs on one of `reads`.
+template <typename CoreEvent>
+grpc::ServerUnaryReactor* ReadAndChangeCall(
+    ReadThreads& reads, Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
+    RpcAccess access, std::function<absl::StatusOr<CoreEvent>(const Caller&)> make,
+    std::function<void(const Answer&)> fill) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
+  const absl::Status status =
+      caller.ok() ? reads.TryRun(caller->tenant_id,
+                                 [&runtime, &keys, context, reactor, access, make = std::move(make),
+                                  fill = std::move(fill)] {
+                                   RunChange<CoreEvent>(runtime, keys, context, reactor, access,
+                                                        make, fill);
+                                 })
+                  : caller.status();
+  if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 

@@ -61,9 +61,14 @@ absl::Status CheckDestination(const v1::CopyWeightsRequest& request) {
 
 }  // namespace
 
-CheckpointsService::CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives,
-                                       AuditLog& audit)
-    : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime) {}
+CheckpointsService::CheckpointsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads,
+                                       ArchiveSigner& archives, AuditLog& audit)
+    : runtime_(runtime),
+      keys_(keys),
+      reads_(reads),
+      archives_(archives),
+      audit_(audit),
+      builder_(runtime) {}
 
 CheckpointsService::~CheckpointsService() = default;
 
@@ -78,9 +83,9 @@ CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
 CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
     Context* context, const v1::DescribeExternalWeightsRequest* request,
     v1::DescribeExternalWeightsResponse* response) {
-  return AnswerCall(
-      keys_, context, "Checkpoints.DescribeExternalWeights",
-      [&](const Caller& caller) -> absl::Status {
+  return ReadCall(
+      reads_, keys_, context, "Checkpoints.DescribeExternalWeights",
+      [this, request, response](const Caller& caller) -> absl::Status {
         ASSIGN_OR_RETURN(
             const CheckpointRow row,
             FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
@@ -92,8 +97,8 @@ CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
 CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,
                                                              const v1::CopyWeightsRequest* request,
                                                              v1::CopyWeightsResponse* response) {
-  return ChangeCall<CopyCheckpoint>(
-      runtime_, keys_, context, "Checkpoints.CopyWeights",
+  return ReadAndChangeCall<CopyCheckpoint>(
+      reads_, runtime_, keys_, context, "Checkpoints.CopyWeights",
       [this, request](const Caller& caller) { return PlanCopy(caller, *request); },
       [response](const Answer& answer) { response->set_tinker_path(answer.id); });
 }

@@ -8,6 +8,7 @@
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/archive.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/rpc/submissions.h"
 #include "services/engine/runtime/runtime.h"
 
@@ -18,7 +19,8 @@ namespace lathe::engine {
 class CheckpointsService final : public v1::Checkpoints::CallbackService {
  public:
   // All must outlive this and its server.
-  CheckpointsService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit);
+  CheckpointsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads, ArchiveSigner& archives,
+                     AuditLog& audit);
   ~CheckpointsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -40,6 +42,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
 
   Runtime& runtime_;
   KeyRing& keys_;
+  ReadThreads& reads_;
   ArchiveSigner& archives_;
   AuditLog& audit_;
   SubmissionBuilder builder_;

@@ -13,6 +13,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/body_threads.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/rpc/rpc_access.h"
 #include "services/engine/rpc/submissions.h"
 #include "services/engine/runtime/runtime.h"
@@ -20,13 +21,13 @@
 namespace lathe::engine {
 
 // Implements the service on gRPC's threads. Every rpc authenticates the metadata `x-api-key` and
-// checks the key's scopes. Every look-up is limited to the caller's tenant. Reads use the store and
-// caches. Changes go through the core, whose thread ends the call.
+// checks the key's scopes. Every look-up is limited to the caller's tenant. Reads of the store run
+// on the ReadThreads. Changes go through the core, whose thread ends the call.
 class EngineService final : public v1::Engine::CallbackService {
  public:
   // All but `lora` must outlive this and its server.
-  EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives, AuditLog& audit,
-                const LoraDefaults& lora = {});
+  EngineService(Runtime& runtime, KeyRing& keys, ReadThreads& reads, ArchiveSigner& archives,
+                AuditLog& audit, const LoraDefaults& lora = {});
   ~EngineService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -102,13 +103,25 @@ class EngineService final : public v1::Engine::CallbackService {
                        v1::OpenArchiveResponse* response) override;
 
  private:
-  // Opens an archive link while the key that asked for it may read the checkpoint.
-  absl::Status OpenLink(const std::string& token, v1::OpenArchiveResponse* response);
+  // Opens an archive link if `caller`, whose key asked for it, may still read the checkpoint.
+  absl::Status OpenLink(const Caller& caller, const ArchiveSigner::Link& link,
+                        v1::OpenArchiveResponse* response);
 
   // Authenticates, checks the key's scopes, runs `read`, and ends the call with the resulting
-  // status.
+  // status. `read` must not read the store.
   Reactor* Answer(Context* context, RpcAccess access,
                   const std::function<absl::Status(const Caller&)>& read);
+
+  // As Answer, for a `read` that may read the store: it runs on one of reads_.
+  Reactor* Read(Context* context, RpcAccess access,
+                std::function<absl::Status(const Caller&)> read);
+
+  // As Change, for an event that names a session. If the core does not know the session, but the
+  // store knows that it has ended, the call succeeds and `fill` gets null.
+  template <typename CoreEvent>
+  Reactor* ChangeSession(Context* context, RpcAccess access,
+                         const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+                         std::function<void(const engine::Answer*)> fill);
 
   // Authenticates and submits a change. `make` returns the core's event or an error. `fill` copies
   // the core's answer into the response before the call ends.
@@ -126,6 +139,7 @@ class EngineService final : public v1::Engine::CallbackService {
 
   Runtime& runtime_;
   KeyRing& keys_;
+  ReadThreads& reads_;
   ArchiveSigner& archives_;
   AuditLog& audit_;
   SubmissionBuilder builder_;

@@ -16,62 +16,67 @@ namespace lathe::engine {
 EngineService::Reactor* EngineService::ListRuns(Context* context,
                                                 const v1::ListRunsRequest* request,
                                                 v1::ListRunsResponse* response) {
-  return Answer(context, "Engine.ListRuns", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
-    ASSIGN_OR_RETURN(const Page<ModelRow> models,
-                     runtime_.store().ListModels(caller.tenant_id, page.limit, page.offset));
-    ASSIGN_OR_RETURN(*response, DescribeRuns(runtime_, caller, models));
-    return absl::OkStatus();
-  });
+  return Read(
+      context, "Engine.ListRuns", [this, request, response](const Caller& caller) -> absl::Status {
+        ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
+        ASSIGN_OR_RETURN(const Page<ModelRow> models,
+                         runtime_.store().ListModels(caller.tenant_id, page.limit, page.offset));
+        ASSIGN_OR_RETURN(*response, DescribeRuns(runtime_, caller, models));
+        return absl::OkStatus();
+      });
 }
 
 EngineService::Reactor* EngineService::GetRun(Context* context, const v1::GetRunRequest* request,
                                               v1::GetRunResponse* response) {
-  return Answer(context, "Engine.GetRun", [&](const Caller& caller) -> absl::Status {
-    const std::string& id = request->training_run_id();
-    ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
-                     runtime_.store().FindModel(caller.tenant_id, id));
-    if (!row) return NoSuch("training run", id, "training_run_id");
-    ASSIGN_OR_RETURN(*response->mutable_run(), DescribeRun(runtime_, caller, *row));
-    return absl::OkStatus();
-  });
+  return Read(context, "Engine.GetRun",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                const std::string& id = request->training_run_id();
+                ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                                 runtime_.store().FindModel(caller.tenant_id, id));
+                if (!row) return NoSuch("training run", id, "training_run_id");
+                ASSIGN_OR_RETURN(*response->mutable_run(), DescribeRun(runtime_, caller, *row));
+                return absl::OkStatus();
+              });
 }
 
 EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
                                                        const v1::ListCheckpointsRequest* request,
                                                        v1::ListCheckpointsResponse* response) {
-  return Answer(context, "Engine.ListCheckpoints", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
-    const std::string& run = request->training_run_id();
-    if (!run.empty()) {
-      ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
-                       runtime_.store().FindModel(caller.tenant_id, run));
-      if (!row) return NoSuch("training run", run, "training_run_id");
-    }
-    ASSIGN_OR_RETURN(
-        const Page<CheckpointRow> checkpoints,
-        runtime_.store().ListCheckpoints(caller.tenant_id, run, runtime_.NowNanos(),
-                                         !request->without_external(), page.limit, page.offset));
-    for (const CheckpointRow& row : checkpoints.rows) {
-      *response->add_checkpoints() = ToProto(row, runtime_.checkpoints_dir());
-    }
-    response->set_total_count(checkpoints.total_count);
-    return absl::OkStatus();
-  });
+  return Read(context, "Engine.ListCheckpoints",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                ASSIGN_OR_RETURN(const PageBounds page,
+                                 ValidatePage(request->limit(), request->offset()));
+                const std::string& run = request->training_run_id();
+                if (!run.empty()) {
+                  ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                                   runtime_.store().FindModel(caller.tenant_id, run));
+                  if (!row) return NoSuch("training run", run, "training_run_id");
+                }
+                ASSIGN_OR_RETURN(const Page<CheckpointRow> checkpoints,
+                                 runtime_.store().ListCheckpoints(
+                                     caller.tenant_id, run, runtime_.NowNanos(),
+                                     !request->without_external(), page.limit, page.offset));
+                for (const CheckpointRow& row : checkpoints.rows) {
+                  *response->add_checkpoints() = ToProto(row, runtime_.checkpoints_dir());
+                }
+                response->set_total_count(checkpoints.total_count);
+                return absl::OkStatus();
+              });
 }
 
 EngineService::Reactor* EngineService::GetWeightsInfo(Context* context,
                                                       const v1::GetWeightsInfoRequest* request,
                                                       v1::GetWeightsInfoResponse* response) {
-  return Answer(context, "Engine.GetWeightsInfo", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(
-        const CheckpointRow row,
-        FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
-    response->set_base_model(row.base_model);
-    response->set_is_lora(true);
-    SetLora(row.lora, response);
-    return absl::OkStatus();
-  });
+  return Read(context, "Engine.GetWeightsInfo",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                ASSIGN_OR_RETURN(const CheckpointRow row,
+                                 FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(),
+                                                "tinker_path"));
+                response->set_base_model(row.base_model);
+                response->set_is_lora(true);
+                SetLora(row.lora, response);
+                return absl::OkStatus();
+              });
 }
 
 EngineService::Reactor* EngineService::DeleteCheckpoint(Context* context,
@@ -121,27 +126,35 @@ EngineService::Reactor* EngineService::SetCheckpointTtl(Context* context,
 EngineService::Reactor* EngineService::DescribeArchive(Context* context,
                                                        const v1::DescribeArchiveRequest* request,
                                                        v1::DescribeArchiveResponse* response) {
-  return Answer(context, "Engine.DescribeArchive", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(
-        const CheckpointRow row,
-        FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
-    ASSIGN_OR_RETURN(*response, archives_.Describe(row, caller.key_id));
-    return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
-  });
+  return Read(context, "Engine.DescribeArchive",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                ASSIGN_OR_RETURN(const CheckpointRow row,
+                                 FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(),
+                                                "tinker_path"));
+                ASSIGN_OR_RETURN(*response, archives_.Describe(row, caller.key_id));
+                return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
+              });
 }
 
 EngineService::Reactor* EngineService::OpenArchive(Context* context,
                                                    const v1::OpenArchiveRequest* request,
                                                    v1::OpenArchiveResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(OpenLink(request->token(), response)));
+  const absl::StatusOr<ArchiveSigner::Link> link = archives_.Verify(request->token());
+  const absl::StatusOr<Caller> caller =
+      link.ok() ? AuthenticateLink(keys_, link->key_id, "Engine.DescribeArchive") : link.status();
+  if (caller.ok()) {
+    RunRead(reads_, caller->tenant_id, reactor, [this, caller = *caller, link = *link, response] {
+      return OpenLink(caller, link, response);
+    });
+  } else {
+    reactor->Finish(ToGrpcStatus(caller.status()));
+  }
   return reactor;
 }
 
-absl::Status EngineService::OpenLink(const std::string& token, v1::OpenArchiveResponse* response) {
-  ASSIGN_OR_RETURN(const ArchiveSigner::Link link, archives_.Verify(token));
-  ASSIGN_OR_RETURN(const Caller caller,
-                   AuthenticateLink(keys_, link.key_id, "Engine.DescribeArchive"));
+absl::Status EngineService::OpenLink(const Caller& caller, const ArchiveSigner::Link& link,
+                                     v1::OpenArchiveResponse* response) {
   ASSIGN_OR_RETURN(const CheckpointRow row,
                    FindCheckpoint(runtime_, caller.tenant_id, link.tinker_path, "tinker_path"));
   ASSIGN_OR_RETURN(*response, archives_.Open(link, row));

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/row_convert.h"
@@ -53,24 +54,27 @@ absl::Status CheckFinishReason(const std::string& reason) {
                                  reason.substr(0, kMaxTextBytes)));
 }
 
-// Reads the store, because the core drops a session a day after its end.
-bool IsOver(Runtime& runtime, const absl::StatusOr<Caller>& caller, const std::string& session_id) {
-  if (!caller.ok()) return false;
-  const auto row = runtime.store().FindSession(caller->tenant_id, session_id);
-  return row.ok() && row->has_value() && (*row)->state == SessionState::kEnded;
-}
-
 }  // namespace
 
-EngineService::EngineService(Runtime& runtime, KeyRing& keys, ArchiveSigner& archives,
-                             AuditLog& audit, const LoraDefaults& lora)
-    : runtime_(runtime), keys_(keys), archives_(archives), audit_(audit), builder_(runtime, lora) {}
+EngineService::EngineService(Runtime& runtime, KeyRing& keys, ReadThreads& reads,
+                             ArchiveSigner& archives, AuditLog& audit, const LoraDefaults& lora)
+    : runtime_(runtime),
+      keys_(keys),
+      reads_(reads),
+      archives_(archives),
+      audit_(audit),
+      builder_(runtime, lora) {}
 
 EngineService::~EngineService() = default;
 
 EngineService::Reactor* EngineService::Answer(
     Context* context, RpcAccess access, const std::function<absl::Status(const Caller&)>& read) {
   return AnswerCall(keys_, context, access, read);
+}
+
+EngineService::Reactor* EngineService::Read(Context* context, RpcAccess access,
+                                            std::function<absl::Status(const Caller&)> read) {
+  return ReadCall(reads_, keys_, context, access, std::move(read));
 }
 
 EngineService::Reactor* EngineService::Authenticate(Context* context,
@@ -110,36 +114,59 @@ EngineService::Reactor* EngineService::CreateSession(Context* context,
       [response](const engine::Answer& answer) { response->set_session_id(answer.id); });
 }
 
+// The core drops a session a day after its end; then only the store knows it.
+template <typename CoreEvent>
+EngineService::Reactor* EngineService::ChangeSession(
+    Context* context, RpcAccess access,
+    const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+    std::function<void(const engine::Answer*)> fill) {
+  Reactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, access);
+  absl::StatusOr<CoreEvent> event = caller.ok() ? make(*caller) : caller.status();
+  if (!event.ok()) {
+    reactor->Finish(ToGrpcStatus(event.status()));
+    return reactor;
+  }
+  const std::string session_id = event->session_id;
+  runtime_.Call(*std::move(event), [this, reactor, tenant_id = caller->tenant_id, session_id,
+                                    fill = std::move(fill)](const engine::Answer& answer) {
+    const absl::Status error = answer.error ? ToStatus(*answer.error) : absl::OkStatus();
+    if (!absl::IsNotFound(error)) {
+      if (error.ok()) fill(&answer);
+      reactor->Finish(ToGrpcStatus(error));
+      return;
+    }
+    RunRead(reads_, tenant_id, reactor,
+            [this, tenant_id, session_id, fill, error]() -> absl::Status {
+              ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
+                               runtime_.store().FindSession(tenant_id, session_id));
+              if (!row || row->state != SessionState::kEnded) return error;
+              fill(nullptr);
+              return absl::OkStatus();
+            });
+  });
+  return reactor;
+}
+
 EngineService::Reactor* EngineService::Heartbeat(Context* context,
                                                  const v1::HeartbeatRequest* request,
                                                  v1::HeartbeatResponse* response) {
-  static constexpr char kRpc[] = "Engine.Heartbeat";
-  if (IsOver(runtime_, AuthenticateCall(keys_, *context, kRpc), request->session_id())) {
-    return Answer(context, kRpc, [response](const Caller&) {
-      response->set_finished(true);
-      return absl::OkStatus();
-    });
-  }
-  return Change<engine::Heartbeat>(
-      context, kRpc,
+  return ChangeSession<engine::Heartbeat>(
+      context, "Engine.Heartbeat",
       [request](const Caller& caller) -> absl::StatusOr<engine::Heartbeat> {
         return engine::Heartbeat{.tenant_id = caller.tenant_id,
                                  .session_id = request->session_id()};
       },
-      [response](const engine::Answer& answer) {
-        response->set_finished(answer.session_finished);
+      [response](const engine::Answer* answer) {
+        response->set_finished(answer == nullptr || answer->session_finished);
       });
 }
 
 EngineService::Reactor* EngineService::FinishSession(Context* context,
                                                      const v1::FinishSessionRequest* request,
                                                      v1::FinishSessionResponse*) {
-  static constexpr char kRpc[] = "Engine.FinishSession";
-  if (IsOver(runtime_, AuthenticateCall(keys_, *context, kRpc), request->session_id())) {
-    return Answer(context, kRpc, [](const Caller&) { return absl::OkStatus(); });
-  }
-  return Change<engine::FinishSession>(
-      context, kRpc,
+  return ChangeSession<engine::FinishSession>(
+      context, "Engine.FinishSession",
       [request](const Caller& caller) -> absl::StatusOr<engine::FinishSession> {
         RETURN_IF_ERROR(CheckFinishReason(request->reason()));
         RETURN_IF_ERROR(ValidateText(request->detail(), kMaxDetailBytes, "detail"));
@@ -148,43 +175,48 @@ EngineService::Reactor* EngineService::FinishSession(Context* context,
                                      .reason = request->reason(),
                                      .detail = request->detail()};
       },
-      [](const engine::Answer&) {});
+      [](const engine::Answer*) {});
 }
 
 EngineService::Reactor* EngineService::ListSessions(Context* context,
                                                     const v1::ListSessionsRequest* request,
                                                     v1::ListSessionsResponse* response) {
-  return Answer(context, "Engine.ListSessions", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
-    ASSIGN_OR_RETURN(const Page<SessionRow> sessions,
-                     runtime_.store().ListSessions(caller.tenant_id, page.limit, page.offset));
-    for (const SessionRow& row : sessions.rows) response->add_session_ids(row.session_id);
-    response->set_total_count(sessions.total_count);
-    return absl::OkStatus();
-  });
+  return Read(
+      context, "Engine.ListSessions",
+      [this, request, response](const Caller& caller) -> absl::Status {
+        ASSIGN_OR_RETURN(const PageBounds page, ValidatePage(request->limit(), request->offset()));
+        ASSIGN_OR_RETURN(const Page<SessionRow> sessions,
+                         runtime_.store().ListSessions(caller.tenant_id, page.limit, page.offset));
+        for (const SessionRow& row : sessions.rows) response->add_session_ids(row.session_id);
+        response->set_total_count(sessions.total_count);
+        return absl::OkStatus();
+      });
 }
 
 EngineService::Reactor* EngineService::GetSession(Context* context,
                                                   const v1::GetSessionRequest* request,
                                                   v1::GetSessionResponse* response) {
-  return Answer(context, "Engine.GetSession", [&](const Caller& caller) -> absl::Status {
-    const std::string& id = request->session_id();
-    ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
-                     runtime_.store().FindSession(caller.tenant_id, id));
-    if (!row) {
-      return WithDetail(absl::NotFoundError(absl::StrFormat("session '%s' does not exist", id)),
-                        "not_found", "session_id");
-    }
-    ASSIGN_OR_RETURN(const std::vector<std::string> runs, runtime_.store().ModelIdsOfSession(id));
-    ASSIGN_OR_RETURN(const std::vector<std::string> samplers,
-                     runtime_.store().SamplerIdsOfSession(id));
-    response->set_session_id(id);
-    response->mutable_training_run_ids()->Assign(runs.begin(), runs.end());
-    response->mutable_sampler_ids()->Assign(samplers.begin(), samplers.end());
-    SetMetadata(row->user_metadata, response->mutable_user_metadata());
-    response->set_display_name(row->display_name);
-    return absl::OkStatus();
-  });
+  return Read(context, "Engine.GetSession",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                const std::string& id = request->session_id();
+                ASSIGN_OR_RETURN(const std::optional<SessionRow> row,
+                                 runtime_.store().FindSession(caller.tenant_id, id));
+                if (!row) {
+                  return WithDetail(
+                      absl::NotFoundError(absl::StrFormat("session '%s' does not exist", id)),
+                      "not_found", "session_id");
+                }
+                ASSIGN_OR_RETURN(const std::vector<std::string> runs,
+                                 runtime_.store().ModelIdsOfSession(id));
+                ASSIGN_OR_RETURN(const std::vector<std::string> samplers,
+                                 runtime_.store().SamplerIdsOfSession(id));
+                response->set_session_id(id);
+                response->mutable_training_run_ids()->Assign(runs.begin(), runs.end());
+                response->mutable_sampler_ids()->Assign(samplers.begin(), samplers.end());
+                SetMetadata(row->user_metadata, response->mutable_user_metadata());
+                response->set_display_name(row->display_name);
+                return absl::OkStatus();
+              });
 }
 
 }  // namespace lathe::engine

@@ -105,8 +105,8 @@ EngineService::Reactor* EngineService::SaveWeightsForSampler(
 EngineService::Reactor* EngineService::LoadWeights(Context* context,
                                                    const v1::LoadWeightsRequest* request,
                                                    v1::SubmitResponse* response) {
-  return Change<Submit>(
-      context, "Engine.LoadWeights",
+  return ReadAndChangeCall<Submit>(
+      reads_, runtime_, keys_, context, "Engine.LoadWeights",
       [this, request](const Caller& caller) -> absl::StatusOr<Submit> {
         ASSIGN_OR_RETURN(const std::optional<Caller> reader,
                          AuthenticateReader(keys_, request->weights_access_token(), Scope::kTrain));
@@ -128,17 +128,18 @@ EngineService::Reactor* EngineService::Sample(Context* context, const v1::Sample
 EngineService::Reactor* EngineService::GetModel(Context* context,
                                                 const v1::GetModelRequest* request,
                                                 v1::GetModelResponse* response) {
-  return Answer(context, "Engine.GetModel", [&](const Caller& caller) -> absl::Status {
-    const std::string& id = request->model_id();
-    ASSIGN_OR_RETURN(const ModelRow row, FindModel(runtime_, caller.tenant_id, id));
-    const std::optional<BaseModelRow> base = runtime_.directory().FindBaseModel(row.base_model);
-    response->set_model_id(id);
-    response->set_base_model(row.base_model);
-    response->set_tokenizer_id(base ? base->tokenizer_id : "");
-    response->set_arch(base ? base->arch : "");
-    SetLora(row.lora, response);
-    return absl::OkStatus();
-  });
+  return Read(
+      context, "Engine.GetModel", [this, request, response](const Caller& caller) -> absl::Status {
+        const std::string& id = request->model_id();
+        ASSIGN_OR_RETURN(const ModelRow row, FindModel(runtime_, caller.tenant_id, id));
+        const std::optional<BaseModelRow> base = runtime_.directory().FindBaseModel(row.base_model);
+        response->set_model_id(id);
+        response->set_base_model(row.base_model);
+        response->set_tokenizer_id(base ? base->tokenizer_id : "");
+        response->set_arch(base ? base->arch : "");
+        SetLora(row.lora, response);
+        return absl::OkStatus();
+      });
 }
 
 EngineService::Reactor* EngineService::CreateSamplingSession(
@@ -161,14 +162,15 @@ EngineService::Reactor* EngineService::CreateSamplingSession(
 EngineService::Reactor* EngineService::GetSampler(Context* context,
                                                   const v1::GetSamplerRequest* request,
                                                   v1::GetSamplerResponse* response) {
-  return Answer(context, "Engine.GetSampler", [&](const Caller& caller) -> absl::Status {
-    const std::string& id = request->sampling_session_id();
-    ASSIGN_OR_RETURN(const SamplerRow row, FindSampler(runtime_, caller.tenant_id, id));
-    response->set_sampler_id(id);
-    response->set_base_model(row.base_model);
-    response->set_model_path(row.model_path);
-    return absl::OkStatus();
-  });
+  return Read(context, "Engine.GetSampler",
+              [this, request, response](const Caller& caller) -> absl::Status {
+                const std::string& id = request->sampling_session_id();
+                ASSIGN_OR_RETURN(const SamplerRow row, FindSampler(runtime_, caller.tenant_id, id));
+                response->set_sampler_id(id);
+                response->set_base_model(row.base_model);
+                response->set_model_path(row.model_path);
+                return absl::OkStatus();
+              });
 }
 
 EngineService::Reactor* EngineService::JoinSamplingSession(

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -97,37 +98,17 @@ v1::ServedModel ToProto(const BaseModelRow& row) {
   return proto;
 }
 
-namespace {
-
-// Rows per read. One read mostly suffices to find the newest checkpoint of each kind.
-constexpr int64_t kCheckpointsPage = 100;
-
-// Keeps the first checkpoint of each kind. Rows come newest first.
-void RecordNewest(const CheckpointRow& checkpoint, const std::filesystem::path& root,
-                  v1::Run& run) {
-  if (checkpoint.kind == CheckpointKind::kTraining && !run.has_last_checkpoint()) {
-    *run.mutable_last_checkpoint() = ToProto(checkpoint, root);
-  } else if (checkpoint.kind == CheckpointKind::kSampler && !run.has_last_sampler_checkpoint()) {
-    *run.mutable_last_sampler_checkpoint() = ToProto(checkpoint, root);
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row) {
   v1::Run run = ToProto(row, caller.tenant_name);
-  const int64_t now = runtime.NowNanos();
-  bool more = true;
-  for (int64_t offset = 0; more; offset += kCheckpointsPage) {
-    ASSIGN_OR_RETURN(
-        const Page<CheckpointRow> page,
-        runtime.store().ListCheckpoints(caller.tenant_id, row.model_id, now,
-                                        /*with_external=*/false, kCheckpointsPage, offset));
-    for (const CheckpointRow& checkpoint : page.rows) {
-      RecordNewest(checkpoint, runtime.checkpoints_dir(), run);
-    }
-    const bool has_both = run.has_last_checkpoint() && run.has_last_sampler_checkpoint();
-    more = !has_both && offset + kCheckpointsPage < page.total_count;
+  const auto newest = [&](CheckpointKind kind) {
+    return runtime.store().NewestCheckpoint(caller.tenant_id, row.model_id, kind,
+                                            runtime.NowNanos());
+  };
+  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> training, newest(CheckpointKind::kTraining));
+  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> sampler, newest(CheckpointKind::kSampler));
+  if (training) *run.mutable_last_checkpoint() = ToProto(*training, runtime.checkpoints_dir());
+  if (sampler) {
+    *run.mutable_last_sampler_checkpoint() = ToProto(*sampler, runtime.checkpoints_dir());
   }
   return run;
 }

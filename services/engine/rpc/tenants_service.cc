@@ -53,7 +53,8 @@ v1::AuditEntry ToProto(const AuditRow& row) {
 
 }  // namespace
 
-TenantsService::TenantsService(Runtime& runtime, KeyRing& keys) : runtime_(runtime), keys_(keys) {}
+TenantsService::TenantsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads)
+    : runtime_(runtime), keys_(keys), reads_(reads) {}
 
 TenantsService::~TenantsService() = default;
 
@@ -74,7 +75,7 @@ TenantsService::Reactor* TenantsService::GetOwnKey(Context* context, const v1::G
 TenantsService::Reactor* TenantsService::RevokeOwnKey(Context* context,
                                                       const v1::RevokeOwnKeyRequest*,
                                                       v1::RevokeOwnKeyResponse*) {
-  return AnswerCall(keys_, context, "Tenants.RevokeOwnKey", [&](const Caller& caller) {
+  return ReadCall(reads_, keys_, context, "Tenants.RevokeOwnKey", [this](const Caller& caller) {
     return keys_.Revoke(caller.key_id, /*actor=*/caller.key_id);
   });
 }
@@ -94,15 +95,17 @@ TenantsService::Reactor* TenantsService::ExchangeToken(Context* context,
 TenantsService::Reactor* TenantsService::ListAudit(Context* context,
                                                    const v1::ListAuditRequest* request,
                                                    v1::ListAuditResponse* response) {
-  return AnswerCall(keys_, context, "Tenants.ListAudit", [&](const Caller& caller) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::string resource, ResourceOf(request->event_type()));
-    ASSIGN_OR_RETURN(const absl::CivilDay day, DayOf(request->day(), runtime_.clock().Now()));
-    ASSIGN_OR_RETURN(const std::vector<AuditRow> rows,
-                     runtime_.store().ListAudit(caller.tenant_id, resource, NanosOf(day),
-                                                NanosOf(day + 1), kMaxAuditEntries));
-    for (const AuditRow& row : rows) *response->add_entries() = ToProto(row);
-    return absl::OkStatus();
-  });
+  return ReadCall(
+      reads_, keys_, context, "Tenants.ListAudit",
+      [this, request, response](const Caller& caller) -> absl::Status {
+        ASSIGN_OR_RETURN(const std::string resource, ResourceOf(request->event_type()));
+        ASSIGN_OR_RETURN(const absl::CivilDay day, DayOf(request->day(), runtime_.clock().Now()));
+        ASSIGN_OR_RETURN(const std::vector<AuditRow> rows,
+                         runtime_.store().ListAudit(caller.tenant_id, resource, NanosOf(day),
+                                                    NanosOf(day + 1), kMaxAuditEntries));
+        for (const AuditRow& row : rows) *response->add_entries() = ToProto(row);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace lathe::engine

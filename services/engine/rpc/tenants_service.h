@@ -5,6 +5,7 @@
 
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -12,8 +13,8 @@ namespace lathe::engine {
 // Implements the service on gRPC's threads. Authenticates as EngineService does.
 class TenantsService final : public v1::Tenants::CallbackService {
  public:
-  // Both must outlive this and its server.
-  TenantsService(Runtime& runtime, KeyRing& keys);
+  // All must outlive this and its server.
+  TenantsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads);
   ~TenantsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -31,6 +32,7 @@ class TenantsService final : public v1::Tenants::CallbackService {
  private:
   Runtime& runtime_;
   KeyRing& keys_;
+  ReadThreads& reads_;
 };
 
 }  // namespace lathe::engine

@@ -40,8 +40,9 @@ v1::RequestSpan ToProto(const RequestSpan& span) {
 
 }  // namespace
 
-TracesService::TracesService(Runtime& runtime, const KeyRing& keys, const std::string& secret)
-    : runtime_(runtime), keys_(keys), signer_(secret, "trace") {}
+TracesService::TracesService(Runtime& runtime, const KeyRing& keys, ReadThreads& reads,
+                             const std::string& secret)
+    : runtime_(runtime), keys_(keys), reads_(reads), signer_(secret, "trace") {}
 
 TracesService::~TracesService() = default;
 
@@ -78,8 +79,9 @@ absl::StatusOr<SessionRow> TracesService::FindSession(const Caller& caller,
 TracesService::Reactor* TracesService::DescribeTrace(Context* context,
                                                      const v1::DescribeTraceRequest* request,
                                                      v1::DescribeTraceResponse* response) {
-  return AnswerCall(
-      keys_, context, "Traces.DescribeTrace", [&](const Caller& caller) -> absl::Status {
+  return ReadCall(
+      reads_, keys_, context, "Traces.DescribeTrace",
+      [this, request, response](const Caller& caller) -> absl::Status {
         RETURN_IF_ERROR(FindSession(caller, request->session_id()).status());
         const absl::Time expires_at = runtime_.clock().Now() + kLifetime;
         response->set_token(
@@ -93,14 +95,21 @@ TracesService::Reactor* TracesService::OpenTrace(Context* context,
                                                  const v1::OpenTraceRequest* request,
                                                  v1::OpenTraceResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(Open(request->token(), response)));
+  const absl::StatusOr<Link> link = Verify(request->token());
+  const absl::StatusOr<Caller> caller =
+      link.ok() ? AuthenticateLink(keys_, link->key_id, "Traces.DescribeTrace") : link.status();
+  if (caller.ok()) {
+    RunRead(reads_, caller->tenant_id, reactor, [this, caller = *caller, link = *link, response] {
+      return Open(caller, link, response);
+    });
+  } else {
+    reactor->Finish(ToGrpcStatus(caller.status()));
+  }
   return reactor;
 }
 
-absl::Status TracesService::Open(const std::string& token, v1::OpenTraceResponse* response) const {
-  ASSIGN_OR_RETURN(const Link link, Verify(token));
-  ASSIGN_OR_RETURN(const Caller caller,
-                   AuthenticateLink(keys_, link.key_id, "Traces.DescribeTrace"));
+absl::Status TracesService::Open(const Caller& caller, const Link& link,
+                                 v1::OpenTraceResponse* response) const {
   ASSIGN_OR_RETURN(const SessionRow session, FindSession(caller, link.session_id));
   const SessionTraces::Trace trace = runtime_.traces().Read(link.session_id);
   response->set_session_id(link.session_id);

@@ -9,19 +9,21 @@
 #include "absl/time/time.h"
 #include "protos/lathe/v1/traces.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/rpc/signed_text.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
 
-// Implements the service on gRPC's threads. Authenticates as EngineService does.
+// Implements the service. Authenticates as EngineService does.
 class TracesService final : public v1::Traces::CallbackService {
  public:
   static constexpr absl::Duration kLifetime = absl::Hours(1);
 
   // `secret` is the store's; the signing key of links is derived from it. The others must outlive
   // this and its server.
-  TracesService(Runtime& runtime, const KeyRing& keys, const std::string& secret);
+  TracesService(Runtime& runtime, const KeyRing& keys, ReadThreads& reads,
+                const std::string& secret);
   ~TracesService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -42,10 +44,11 @@ class TracesService final : public v1::Traces::CallbackService {
   // InvalidArgument: this did not sign it. OutOfRange ("link_expired"): expired.
   absl::StatusOr<Link> Verify(const std::string& token) const;
   absl::StatusOr<SessionRow> FindSession(const Caller& caller, const std::string& session_id) const;
-  absl::Status Open(const std::string& token, v1::OpenTraceResponse* response) const;
+  absl::Status Open(const Caller& caller, const Link& link, v1::OpenTraceResponse* response) const;
 
   Runtime& runtime_;
   const KeyRing& keys_;
+  ReadThreads& reads_;
   const TextSigner signer_;
 };
 

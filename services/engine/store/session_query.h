@@ -29,6 +29,17 @@ struct SessionQuery {
   int64_t limit = 0;
 };
 
+// Largest number of sessions that one search looks at. A search among more of them ends early, and
+// the next page goes on.
+inline constexpr int64_t kMaxSearchedSessions = 4096;
+
+struct SessionPage {
+  std::vector<SessionRow> rows;
+  // Start of the next page, as in SessionQuery. 0: this is the last page.
+  int64_t next_created_at = 0;
+  std::string next_session_id;
+};
+
 // Returns true if `row` satisfies the criteria. Ignores the start of the page and `limit`.
 bool Matches(const SessionRow& row, const SessionQuery& query);
 

@@ -52,10 +52,15 @@ struct RequestStatus {
   bool result_expired = false;  // true if it is finished and retention removed the result
 };
 
-// One page of a listing, newest first, and the number of rows in the whole listing.
+// Largest number of rows behind the start of a page that total_count counts.
+inline constexpr int64_t kMaxCountedRows = 10'000;
+
+// One page of a listing, newest first.
 template <typename Row>
 struct Page {
   std::vector<Row> rows;
+  // Number of rows in the whole listing. If more than kMaxCountedRows follow the start of the page,
+  // only so many of them count.
   int64_t total_count = 0;
 };
 
@@ -184,9 +189,10 @@ class Store {
   virtual absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
                                                              const std::string& project_id,
                                                              int64_t limit, int64_t offset) = 0;
-  // Returns the newest sessions first, at most query.limit.
-  virtual absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
-                                                                 const SessionQuery& query) = 0;
+  // Returns the newest sessions first, at most query.limit. Looks at kMaxSearchedSessions at most,
+  // so a page may have fewer rows, or none, and still be followed by another one.
+  virtual absl::StatusOr<SessionPage> SearchSessions(const std::string& tenant_id,
+                                                     const SessionQuery& query) = 0;
   virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
       const std::string& session_id) = 0;
   virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
@@ -202,6 +208,11 @@ class Store {
                                                               const std::string& model_id,
                                                               int64_t now, bool with_external,
                                                               int64_t limit, int64_t offset) = 0;
+
+  // Returns the newest checkpoint of one kind of a model that is complete and not expired at `now`.
+  virtual absl::StatusOr<std::optional<CheckpointRow>> NewestCheckpoint(
+      const std::string& tenant_id, const std::string& model_id, CheckpointKind kind,
+      int64_t now) = 0;
 
   // Returns the total size of the tenant's complete checkpoints.
   virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;

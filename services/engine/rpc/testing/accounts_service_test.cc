@@ -1,8 +1,11 @@
 // lathe.v1.Accounts against a whole engine.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "libs/common/errors.h"
 #include "services/engine/rpc/testing/test_client.h"
 
@@ -210,6 +213,69 @@ TEST_CASE("Accounts: a wrong window of usage is refused by name", "[engine][acco
   CHECK(field(0, (14 * 24 + 1) * kHourSeconds) == "ending_before");
   CHECK(field(kHourSeconds, 2 * kHourSeconds) == "starting_on");
   CHECK(f.Usage(f.client.key(), &usage, 0, 14 * 24 * kHourSeconds).ok());
+}
+
+// Occupies every thread for reads while it lives.
+class BlockedReads {
+ public:
+  explicit BlockedReads(ReadThreads& reads) : reads_(reads) {
+    for (int i = 0; i < 2 * ReadThreads::Options().num_threads; ++i) Add("blocker");
+    for (int i = 0; i < 2 * ReadThreads::Options().num_threads; ++i) Add("blocker too");
+    while (num_running_ < ReadThreads::Options().num_threads) std::this_thread::yield();
+  }
+  ~BlockedReads() {
+    go_on_.Notify();
+    while (num_ended_ < num_added_) std::this_thread::yield();
+  }
+
+ private:
+  void Add(const std::string& tenant_id) {
+    ++num_added_;
+    REQUIRE(reads_
+                .TryRun(tenant_id,
+                        [this] {
+                          ++num_running_;
+                          go_on_.WaitForNotification();
+                          ++num_ended_;
+                        })
+                .ok());
+  }
+
+  ReadThreads& reads_;
+  int num_added_ = 0;
+  std::atomic<int> num_running_ = 0;
+  std::atomic<int> num_ended_ = 0;
+  absl::Notification go_on_;
+};
+
+TEST_CASE("Engine: while every read hangs, sessions live on and others are served", "[engine]") {
+  Accounts f;
+  f.client.MakeModel();
+  const std::string tenant = f.engine.keys().Authenticate(f.client.key())->tenant_id;
+  {
+    BlockedReads blocked(f.engine.reads());
+    v1::HeartbeatRequest beat;
+    beat.set_session_id(f.client.session_id());
+    v1::HeartbeatResponse alive;
+    CHECK(f.engine.engine().Heartbeat(CallContext(f.client.key()), beat, &alive).ok());
+    CHECK_FALSE(alive.finished());
+    v1::GetCapabilitiesResponse capabilities;
+    CHECK(f.engine.engine().GetCapabilities(CallContext(f.client.key()), {}, &capabilities).ok());
+    f.client.Result(f.client.Train(1));
+    // A tenant's reads above the bound are refused at once.
+    while (f.engine.reads().TryRun(tenant, [] {}).ok()) {
+    }
+    v1::SearchSessionsResponse response;
+    CHECK(ErrorCode(f.Search({}, &response)) == "too_many_reads");
+    v1::FinishSessionRequest finish;
+    finish.set_session_id(f.client.session_id());
+    finish.set_reason("success");
+    v1::FinishSessionResponse finished;
+    CHECK(f.engine.engine().FinishSession(CallContext(f.client.key()), finish, &finished).ok());
+  }
+  v1::SearchSessionsResponse response;
+  while (ErrorCode(f.Search({}, &response)) == "too_many_reads") std::this_thread::yield();
+  CHECK(response.sessions_size() == 1);
 }
 
 }  // namespace

@@ -39,13 +39,15 @@ void TestEngine::Start() {
   p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
                                                options.checkpoints_dir, clock_);
   p.audit = std::make_unique<AuditLog>(*p.store, clock_);
-  p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.archives, *p.audit);
-  p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys);
+  p.reads = std::make_unique<ReadThreads>();
+  p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
+  p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys, *p.reads);
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
-  p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys);
-  p.traces =
-      std::make_unique<TracesService>(*p.runtime, *p.keys, *p.store->Secret("archive_signing_key"));
-  p.checkpoints = std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.archives, *p.audit);
+  p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys, *p.reads);
+  p.traces = std::make_unique<TracesService>(*p.runtime, *p.keys, *p.reads,
+                                             *p.store->Secret("archive_signing_key"));
+  p.checkpoints =
+      std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, [dispatcher = p.dispatcher.get()] {
     return dispatcher->DescribeGroups();
   });
@@ -84,6 +86,7 @@ void TestEngine::Stop() {
   parts_->traces.reset();
   parts_->checkpoints.reset();
   parts_->engine.reset();
+  parts_->reads.reset();
   parts_->dispatcher.reset();
   parts_.reset();
 }

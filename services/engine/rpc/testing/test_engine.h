@@ -55,6 +55,7 @@ class TestEngine {
   v1::Streaming::Stub& streaming() { return *streaming_stub_; }
   KeyRing& keys() { return *parts_->keys; }
   Runtime& runtime() { return *parts_->runtime; }
+  ReadThreads& reads() { return *parts_->reads; }
   FakeClock& clock() { return clock_; }
 
   // Creates a key of the tenant. Empty scopes: the default ones.
@@ -71,6 +72,7 @@ class TestEngine {
     std::unique_ptr<Dispatcher> dispatcher;
     std::unique_ptr<ArchiveSigner> archives;
     std::unique_ptr<AuditLog> audit;
+    std::unique_ptr<ReadThreads> reads;
     std::unique_ptr<EngineService> engine;
     std::unique_ptr<TenantsService> tenants;
     std::unique_ptr<StreamingService> streaming;

@@ -14,7 +14,7 @@ absl::Status PostgresPool::Run(absl::Duration max_time, const Work& work) {
   const bool was_idle = connection != nullptr;
   const absl::Time deadline = began + max_time;
   Outcome outcome = RunOnce(work, deadline, connection);
-  if (was_idle && outcome.is_repeatable && SteadyNow() < deadline) {
+  if (was_idle && outcome.is_lost && SteadyNow() < deadline) {
     {
       // The other idle connections are probably broken too.
       absl::MutexLock lock(&mu_);
@@ -24,7 +24,7 @@ absl::Status PostgresPool::Run(absl::Duration max_time, const Work& work) {
   }
   Give(std::move(connection));
   const absl::Time now = SteadyNow();
-  if (absl::IsUnavailable(outcome.status) && now - began > slow_) {
+  if (outcome.is_lost && now - began > slow_) {
     absl::MutexLock lock(&mu_);
     refused_until_ = now + (now - began);
   }

@@ -19,8 +19,8 @@ class PostgresPool {
  public:
   using Work = std::function<absl::Status(PostgresConnection&)>;
 
-  // When a refused attempt took longer than `slow`, the pool refuses other calls for a while, see
-  // Run.
+  // When a connection was lost after more than `slow`, the pool refuses other calls for a while,
+  // see Run.
   PostgresPool(PostgresConnection::Options options, int max_connections,
                absl::Duration slow = absl::Seconds(1))
       : options_(std::move(options)), max_connections_(max_connections), slow_(slow) {}
@@ -28,9 +28,10 @@ class PostgresPool {
   // Runs `work` on a connection that no other call uses and turns what `work` throws into a Status.
   // If an idle connection turns out to be broken, replaces it and runs `work` again, unless a
   // commit was under way. Returns Unavailable when the database cannot do it within `max_time`,
-  // which includes the wait for a free connection. After a slow refusal, the pool refuses all calls
-  // at once, for as long as the refused attempt took. So threads do not pile up behind a database
-  // that hangs.
+  // which includes the wait for a free connection. After a call that lost
+  // its connection slowly, the pool refuses all calls at once, for as long as that call took. So
+  // threads do not pile up behind a database that hangs. A server that refuses a statement, for
+  // example because its time is over, answers; that concerns no other call.
   absl::Status Run(absl::Duration max_time, const Work& work);
 
  private:
@@ -43,7 +44,7 @@ class PostgresPool {
   void Give(std::unique_ptr<PostgresConnection> connection);
   struct Outcome {
     absl::Status status;
-    bool is_repeatable = false;  // the connection broke, and nothing was committed
+    bool is_lost = false;  // the connection broke, and nothing was committed
   };
   // Opens a connection when `connection` is null. Drops one that failed.
   Outcome RunOnce(const Work& work, absl::Time deadline,

@@ -51,6 +51,9 @@ constexpr absl::Duration kMaxWait = absl::Seconds(4);
 constexpr int64_t kBodyBytesPerSecond = 20 << 20;
 // Longest pause between two statements of a load, while the engine processes the rows.
 constexpr absl::Duration kMaxLoadPause = absl::Seconds(10);
+// Time limit of one statement of a listing. A listing has two long ones at most, so the server ends
+// it before kMaxWait has passed, and only a server that hangs reaches that.
+constexpr absl::Duration kMaxListStatement = absl::Milliseconds(900);
 // Time limit of a lease call. It is short so that several renewals can be tried within one lease.
 constexpr absl::Duration kMaxLeaseWait = absl::Seconds(2);
 
@@ -125,6 +128,12 @@ absl::Status CheckSessions(PostgresConnection& connection,
   return absl::OkStatus();
 }
 
+PostgresConnection::Options ListOptions(PostgresConnection::Options options) {
+  options.statement_timeout = kMaxListStatement;
+  options.lock_timeout = kMaxListStatement;
+  return options;
+}
+
 PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
   options.connect_timeout = kMaxLeaseWait;
   options.statement_timeout = kMaxLeaseWait;
@@ -153,6 +162,7 @@ absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options
 PostgresStore::PostgresStore(const Options& options)
     : connection_options_({.url = options.url, .given_up = &given_up_}),
       readers_(connection_options_, options.max_read_connections),
+      listers_(ListOptions(connection_options_), options.max_list_connections),
       writers_(connection_options_, options.max_write_connections),
       purgers_(connection_options_, /*max_connections=*/1, /*slow=*/absl::InfiniteDuration()),
       leases_(LeaseOptions(connection_options_), /*max_connections=*/1,
@@ -325,6 +335,8 @@ absl::StatusOr<std::optional<OpenTransaction>> PostgresStore::OldestTransaction(
 }
 
 absl::Status PostgresStore::Read(const Work& work) { return readers_.Run(kMaxWait, work); }
+
+absl::Status PostgresStore::List(const Work& work) { return listers_.Run(kMaxWait, work); }
 
 absl::Status PostgresStore::Change(const Work& work) {
   return writers_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {

@@ -15,18 +15,19 @@
 
 namespace lathe::engine {
 
-// Store on a Postgres database. One connection commits, one purges, a few serve reads, a few write
-// large bodies and rare changes, and others serve the lease. The database may be away at any time
-// and for any time. Leadership and commits wait for it. Every other call returns Unavailable after
-// a few seconds until the database is back.
+// Store on a Postgres database. One connection commits, one purges, a few serve reads, a few serve
+// listings, a few write large bodies and rare changes, and others serve the lease. The database may
+// be away at any time and for any time. Leadership and commits wait for it. Every other call
+// returns Unavailable after a few seconds until the database is back.
 class PostgresStore : public SqlStore {
  public:
   struct Options {
     // Connection URL as libpq takes it: postgres://user:password@host:port/database?parameters.
     std::string url;
-    // Upper bounds of the connections for reads, and for large bodies and keys. Each connection
-    // costs the server one process.
+    // Upper bounds of the connections for reads, for listings, and for large bodies and keys. Each
+    // connection costs the server one process.
     int max_read_connections = 4;
+    int max_list_connections = 4;
     int max_write_connections = 2;
     // Time that Open waits for a server that cannot be reached.
     absl::Duration open_timeout = absl::Seconds(30);
@@ -59,6 +60,8 @@ class PostgresStore : public SqlStore {
   explicit PostgresStore(const Options& options);
 
   absl::Status Read(const Work& work) override;
+  // Uses connections of its own. A statement that takes too long is refused alone.
+  absl::Status List(const Work& work) override;
   absl::Status Change(const Work& work) override;
   absl::Status OnLease(const Work& work) override;
 
@@ -73,6 +76,7 @@ class PostgresStore : public SqlStore {
   std::atomic<bool> given_up_ = false;
   const PostgresConnection::Options connection_options_;
   PostgresPool readers_;
+  PostgresPool listers_;
   PostgresPool writers_;
   PostgresPool purgers_;
   PostgresPool leases_;

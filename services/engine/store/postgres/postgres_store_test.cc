@@ -8,11 +8,14 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/postgres/postgres_harness.h"
 #include "services/engine/store/sql/migrations.h"
 #include "services/engine/store/sql/purge.h"
+#include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/testing/store_rows.h"
 
 namespace lathe::engine {
@@ -145,6 +148,35 @@ TEST_CASE("PostgresStore: a purge finds what is due by index", "[store]") {
     INFO(sql << "\n" << text);
     CHECK_THAT(text,
                !Catch::Contains("Seq Scan on requests") && !Catch::Contains("Seq Scan on results"));
+    // Not the index of all requests that are done.
+    if (absl::StrContains(sql, "has_result = 1")) CHECK_THAT(text, Catch::Contains("results_by_"));
+  }
+}
+
+TEST_CASE("PostgresStore: a search reads the sessions in the order of an index", "[store]") {
+  PostgresHarness harness;
+  PostgresConnection connection = harness.database().Connect();
+  connection.Execute(
+      "INSERT INTO sessions (session_id, tenant_id, ordering, state, finish_reason, finish_detail,"
+      " sdk_version, display_name, project_id, tags, user_metadata, created_at, heartbeat_at)"
+      " SELECT 's' || i, 't', 1, CASE WHEN i % 100 = 0 THEN 0 ELSE 2 END, '', '', '', 'name',"
+      " CASE WHEN i % 50 = 0 THEN 'p' ELSE '' END, '', '', i, 0 FROM generate_series(1, 20000) AS"
+      " i; ANALYZE sessions");
+  for (const std::string& sql : SessionSearchStatements()) {
+    Query plan =
+        connection.Prepare(absl::StrCat("EXPLAIN ", absl::StrReplaceAll(sql, {{"?1", "'t'"},
+                                                                              {"?2", "'p'"},
+                                                                              {"?3", "15000"},
+                                                                              {"?4", "''"},
+                                                                              {"?5", "100"},
+                                                                              {"?6", "''"},
+                                                                              {"?7", "'%x%'"},
+                                                                              {"?8", "'s'"},
+                                                                              {"?9", "''"}})));
+    std::string text;
+    while (plan.Next()) absl::StrAppend(&text, plan.Text(), "\n");
+    INFO(sql << "\n" << text);
+    CHECK_THAT(text, Catch::Contains("Index") && !Catch::Contains("Seq Scan"));
   }
 }
 

@@ -257,6 +257,16 @@ CREATE TRIGGER results_replaced AFTER UPDATE OF request_id ON requests FOR EACH 
   WHEN (OLD.request_id <> NEW.request_id) EXECUTE FUNCTION drop_replaced_result();
 )sql";
 
+// Indexes in the order of session searches, and of the newest checkpoints of a model.
+constexpr char kMigration15[] = R"sql(
+DROP INDEX sessions_by_tenant;
+CREATE INDEX sessions_by_tenant ON sessions (tenant_id, created_at, session_id);
+CREATE INDEX sessions_by_project ON sessions (tenant_id, project_id, created_at, session_id)
+  WHERE project_id <> '';
+CREATE INDEX sessions_active ON sessions (tenant_id, created_at, session_id) WHERE state = 0;
+CREATE INDEX checkpoints_newest ON checkpoints (model_id, kind, created_at) WHERE state = 1;
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -272,6 +282,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration12},
     {.common = kMigration13},
     {.common = kMigration14, .sqlite = kSqliteMigration14, .postgres = kPostgresMigration14},
+    {.common = kMigration15},
 }};
 
 }  // namespace

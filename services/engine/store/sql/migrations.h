@@ -9,7 +9,7 @@
 namespace lathe::engine {
 
 // Version of the schema that this binary writes.
-inline constexpr int kSchemaVersion = 14;
+inline constexpr int kSchemaVersion = 15;
 
 // One migration, run in one transaction: `common` first, then the part of the one database; empty:
 // no such part. `common` uses SQLite's types and keys, see PostgresDdl.

@@ -42,8 +42,8 @@ class SqlStore : public Store {
   absl::StatusOr<Page<ModelRow>> ListModelsOfProject(const std::string& tenant_id,
                                                      const std::string& project_id, int64_t limit,
                                                      int64_t offset) override;
-  absl::StatusOr<std::vector<SessionRow>> SearchSessions(const std::string& tenant_id,
-                                                         const SessionQuery& query) override;
+  absl::StatusOr<SessionPage> SearchSessions(const std::string& tenant_id,
+                                             const SessionQuery& query) override;
   absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
       const std::string& session_id) override;
   absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
@@ -57,6 +57,10 @@ class SqlStore : public Store {
                                                       const std::string& model_id, int64_t now,
                                                       bool with_external, int64_t limit,
                                                       int64_t offset) override;
+  absl::StatusOr<std::optional<CheckpointRow>> NewestCheckpoint(const std::string& tenant_id,
+                                                                const std::string& model_id,
+                                                                CheckpointKind kind,
+                                                                int64_t now) override;
   absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) override;
   absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
                                                const std::string& session_id, int64_t now) override;
@@ -80,6 +84,9 @@ class SqlStore : public Store {
   // Runs `work` on a connection for reads and turns its exceptions into a Status. Any thread. May
   // run `work` again when a connection breaks.
   virtual absl::Status Read(const Work& work) = 0;
+  // Like Read, for listings and searches: work that looks at many rows. It must not delay the other
+  // reads.
+  virtual absl::Status List(const Work& work) { return Read(work); }
   // Runs `work` once, in a transaction on a connection for writes.
   virtual absl::Status Change(const Work& work) = 0;
   // Like Change, for the lease: any process may call it, leader or not, and it does not wait for
@@ -90,12 +97,20 @@ class SqlStore : public Store {
   absl::StatusOr<std::optional<std::string>> ReadPayload(const std::string& body_id);
 
  private:
-  // Read() for a function that returns a StatusOr.
+  // Read() and List() for a function that returns a StatusOr.
   template <typename Function>
   auto Reading(const Function& function) {
+    return Returning([this](const Work& work) { return Read(work); }, function);
+  }
+  template <typename Function>
+  auto Listing(const Function& function) {
+    return Returning([this](const Work& work) { return List(work); }, function);
+  }
+  template <typename Run, typename Function>
+  static auto Returning(const Run& run, const Function& function) {
     using Result = std::invoke_result_t<const Function&, SqlConnection&>;
     std::optional<Result> result;
-    const absl::Status status = Read([&](SqlConnection& connection) {
+    const absl::Status status = run([&](SqlConnection& connection) {
       result.emplace(function(connection));
       return result->status();
     });

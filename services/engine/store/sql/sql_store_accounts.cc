@@ -1,8 +1,5 @@
-// SQL reads of a store: search of sessions, storage and usage.
-#include <iterator>
-#include <limits>
+// SQL reads of a store: storage and usage.
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,11 +9,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kOlderSessions[] =
-    " FROM sessions WHERE tenant_id = ? AND (created_at, session_id) < (?, ?)"
-    " ORDER BY created_at DESC, session_id DESC LIMIT ?";
-// Number of rows that a search reads at once; a tenant may have any number of sessions.
-constexpr int64_t kSearchedAtOnce = 256;
 constexpr char kUseOfSession[] =
     "SELECT count(*), CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints"
     " WHERE tenant_id = ?1 AND state = 1 AND (expires_at = 0 OR expires_at > ?3)"
@@ -45,31 +37,6 @@ StoredUse ReadUse(Query& query) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<SessionRow>> SqlStore::SearchSessions(const std::string& tenant_id,
-                                                                 const SessionQuery& query) {
-  const std::string text = absl::StrCat("SELECT ", kSessionColumns, kOlderSessions);
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionRow>> {
-    const bool from_start = query.before_created_at == 0;
-    int64_t before = from_start ? std::numeric_limits<int64_t>::max() : query.before_created_at;
-    std::string before_id = query.before_session_id;
-    std::vector<SessionRow> found;
-    bool has_more = query.limit > 0;
-    while (has_more) {
-      Query sql = connection.Prepare(text);
-      sql.Bind(tenant_id, before, before_id, kSearchedAtOnce);
-      std::vector<SessionRow> rows = ReadRows<SessionRow>(sql);
-      has_more = std::ssize(rows) == kSearchedAtOnce;
-      for (SessionRow& row : rows) {
-        before = row.created_at;
-        before_id = row.session_id;
-        if (Matches(row, query)) found.push_back(std::move(row));
-        if (std::ssize(found) == query.limit) return found;
-      }
-    }
-    return found;
-  });
-}
-
 absl::StatusOr<StoredUse> SqlStore::StoredUseOfSession(const std::string& tenant_id,
                                                        const std::string& session_id, int64_t now) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<StoredUse> {
@@ -81,7 +48,7 @@ absl::StatusOr<StoredUse> SqlStore::StoredUseOfSession(const std::string& tenant
 
 absl::StatusOr<std::vector<ProjectUse>> SqlStore::StoredUseByProject(const std::string& tenant_id,
                                                                      int64_t now) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<ProjectUse>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<ProjectUse>> {
     Query query = connection.Prepare(kUseByProject);
     query.Bind(tenant_id, now);
     std::vector<ProjectUse> uses;
@@ -97,7 +64,7 @@ absl::StatusOr<std::vector<ProjectUse>> SqlStore::StoredUseByProject(const std::
 absl::StatusOr<std::vector<SessionUsage>> SqlStore::ListUsage(const std::string& tenant_id,
                                                               int64_t from, int64_t until,
                                                               int64_t limit) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionUsage>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<SessionUsage>> {
     Query query = connection.Prepare(absl::StrCat("SELECT ", kUsageColumns, kUsageOfHours));
     query.Bind(tenant_id, from, until, limit);
     std::vector<SessionUsage> usage;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/engine/store/sql/row_codec.h"
+#include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/sql/sql_store.h"
 
 namespace lathe::engine {
@@ -31,6 +32,7 @@ constexpr char kStoredBytes[] =
     "state = 1";
 constexpr char kListTenants[] =
     "SELECT tenant_id, name, created_at FROM tenants ORDER BY created_at, tenant_id";
+constexpr char kCounted[] = " LIMIT ? OFFSET ?) AS counted";
 constexpr char kNewestFirst[] = " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?";
 
 template <typename Row>
@@ -53,14 +55,18 @@ Page<Row> ReadPage(SqlConnection& connection, const char* columns, const char* t
                    const std::string& condition, int64_t limit, int64_t offset,
                    const Values&... values) {
   Page<Row> page;
-  Query count =
-      connection.Prepare(absl::StrCat("SELECT count(*) FROM ", table, " WHERE ", condition));
-  count.Bind(values...).Next();
-  page.total_count = count.Int();
   Query query = connection.Prepare(
       absl::StrCat("SELECT ", columns, " FROM ", table, " WHERE ", condition, kNewestFirst));
   query.Bind(values..., limit, offset);
   page.rows = ReadRows<Row>(query);
+  const auto count = [&](int64_t most, int64_t skipped) {
+    Query counted = connection.Prepare(absl::StrCat("SELECT count(*) FROM (SELECT 1 FROM ", table,
+                                                    " WHERE ", condition, kCounted));
+    counted.Bind(values..., most, skipped).Next();
+    return counted.Int();
+  };
+  const int64_t num_behind = page.rows.empty() ? 0 : count(kMaxCountedRows, offset);
+  page.total_count = num_behind > 0 ? offset + num_behind : count(offset, 0);
   return page;
 }
 
@@ -125,7 +131,7 @@ absl::StatusOr<std::optional<SessionRow>> SqlStore::FindSession(const std::strin
 
 absl::StatusOr<Page<SessionRow>> SqlStore::ListSessions(const std::string& tenant_id, int64_t limit,
                                                         int64_t offset) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<SessionRow>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<Page<SessionRow>> {
     return ReadPage<SessionRow>(connection, kSessionColumns, "sessions", "tenant_id = ?", limit,
                                 offset, tenant_id);
   });
@@ -142,7 +148,7 @@ absl::StatusOr<std::optional<ModelRow>> SqlStore::FindModel(const std::string& t
 
 absl::StatusOr<Page<ModelRow>> SqlStore::ListModels(const std::string& tenant_id, int64_t limit,
                                                     int64_t offset) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
     return ReadPage<ModelRow>(connection, kModelColumns, "models", "tenant_id = ?", limit, offset,
                               tenant_id);
   });
@@ -151,18 +157,26 @@ absl::StatusOr<Page<ModelRow>> SqlStore::ListModels(const std::string& tenant_id
 absl::StatusOr<Page<ModelRow>> SqlStore::ListModelsOfProject(const std::string& tenant_id,
                                                              const std::string& project_id,
                                                              int64_t limit, int64_t offset) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<Page<ModelRow>> {
     return ReadPage<ModelRow>(
         connection, kModelColumns, "models",
         "tenant_id = ?1 AND session_id IN"
-        " (SELECT session_id FROM sessions WHERE tenant_id = ?1 AND project_id = ?2)",
+        " (SELECT session_id FROM sessions WHERE tenant_id = ?1 AND project_id = ?2"
+        "  AND project_id <> '')",
         limit, offset, tenant_id, project_id);
+  });
+}
+
+absl::StatusOr<SessionPage> SqlStore::SearchSessions(const std::string& tenant_id,
+                                                     const SessionQuery& query) {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<SessionPage> {
+    return FindSessions(connection, tenant_id, query);
   });
 }
 
 absl::StatusOr<std::vector<std::string>> SqlStore::ModelIdsOfSession(
     const std::string& session_id) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kModelIds);
     return ReadTexts(query.Bind(session_id));
   });
@@ -170,7 +184,7 @@ absl::StatusOr<std::vector<std::string>> SqlStore::ModelIdsOfSession(
 
 absl::StatusOr<std::vector<std::string>> SqlStore::SamplerIdsOfSession(
     const std::string& session_id) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kSamplerIds);
     return ReadTexts(query.Bind(session_id));
   });
@@ -202,7 +216,7 @@ absl::StatusOr<Page<CheckpointRow>> SqlStore::ListCheckpoints(const std::string&
                                                               const std::string& model_id,
                                                               int64_t now, bool with_external,
                                                               int64_t limit, int64_t offset) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<Page<CheckpointRow>> {
     constexpr char kLive[] =
         "tenant_id = ? AND state = 1 AND (expires_at = 0 OR expires_at > ?) AND (? <> 0 OR kind <> "
         "3)";
@@ -213,6 +227,18 @@ absl::StatusOr<Page<CheckpointRow>> SqlStore::ListCheckpoints(const std::string&
     return ReadPage<CheckpointRow>(connection, kCheckpointColumns, "checkpoints",
                                    absl::StrCat(kLive, " AND model_id = ?"), limit, offset,
                                    tenant_id, now, with_external, model_id);
+  });
+}
+
+absl::StatusOr<std::optional<CheckpointRow>> SqlStore::NewestCheckpoint(
+    const std::string& tenant_id, const std::string& model_id, CheckpointKind kind, int64_t now) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<CheckpointRow>> {
+    Query query = connection.Prepare(
+        absl::StrCat("SELECT ", kCheckpointColumns,
+                     " FROM checkpoints WHERE tenant_id = ? AND model_id = ? AND kind = ?"
+                     " AND state = 1 AND (expires_at = 0 OR expires_at > ?)"
+                     " ORDER BY created_at DESC, rowid DESC LIMIT 1"));
+    return ReadOne<CheckpointRow>(query.Bind(tenant_id, model_id, kind, now));
   });
 }
 
@@ -249,7 +275,7 @@ absl::StatusOr<std::vector<ApiKeyRow>> SqlStore::ListKeys() {
 absl::StatusOr<std::vector<AuditRow>> SqlStore::ListAudit(const std::string& tenant_id,
                                                           const std::string& resource, int64_t from,
                                                           int64_t until, int64_t limit) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<AuditRow>> {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<AuditRow>> {
     Query query = connection.Prepare(
         absl::StrCat("SELECT ", kAuditColumns,
                      " FROM (SELECT * FROM audit WHERE tenant_id = ?1 AND at >= ?2 AND at < ?3"

@@ -108,7 +108,8 @@ absl::Status WriteApplier::Replace(const std::string& sql, const Row& row) {
 }
 
 absl::Status WriteApplier::operator()(const PutSession& write) {
-  static const std::string sql = UpsertSql("sessions", kSessionColumns, "session_id");
+  static const std::string sql =
+      UpsertSql("sessions", kSessionColumns, "session_id", "tenant_id, created_at");
   return Replace(sql, write.row);
 }
 

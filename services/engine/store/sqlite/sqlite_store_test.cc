@@ -1,5 +1,6 @@
 // Promises of the SQLite store alone: pragmas, schema versions, death between commits.
 #include "services/engine/store/sqlite/sqlite_store.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/engine/store/sql/migrations.h"
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "services/engine/store/sql/purge.h"
+#include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/sqlite/connection.h"
 #include "services/engine/store/sqlite/sqlite_harness.h"
 #include "services/engine/store/testing/store_rows.h"
@@ -41,10 +43,12 @@ TEST_CASE("SqliteStore: WAL and incremental vacuum are set from the first migrat
   CHECK(mode.Text() == "wal");
 }
 
-TEST_CASE("SqliteStore: a purge finds what is due by index", "[store]") {
+TEST_CASE("SqliteStore: purges and searches find their rows by index, in its order", "[store]") {
   SqliteHarness harness;
   Connection connection(harness.options().database.string(), SQLite::OPEN_READONLY);
-  for (const std::string& sql : PurgeStatements()) {
+  std::vector<std::string> statements = PurgeStatements();
+  for (std::string& sql : SessionSearchStatements()) statements.push_back(std::move(sql));
+  for (const std::string& sql : statements) {
     Query plan = connection.Prepare(absl::StrCat("EXPLAIN QUERY PLAN ", sql));
     std::string text;
     while (plan.Next()) {
@@ -54,6 +58,8 @@ TEST_CASE("SqliteStore: a purge finds what is due by index", "[store]") {
     INFO(sql << "\n" << text);
     CHECK_THAT(text, Catch::Contains("SEARCH") && !Catch::Contains("SCAN") &&
                          !Catch::Contains("TEMP B-TREE"));
+    // Not the index of all requests that are done.
+    if (absl::StrContains(sql, "has_result = 1")) CHECK_THAT(text, Catch::Contains("results_by_"));
   }
 }
 
@@ -140,6 +146,9 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
     raw.exec("DROP INDEX results_by_done");
     raw.exec("DROP INDEX results_by_delivered");
     raw.exec("ALTER TABLE requests DROP COLUMN has_result");
+    raw.exec("DROP INDEX sessions_by_project");
+    raw.exec("DROP INDEX sessions_active");
+    raw.exec("DROP INDEX checkpoints_newest");
     raw.exec("DROP TABLE snapshots");
     raw.exec("DROP TABLE versions");
     raw.exec("DROP TABLE lease");

@@ -9,10 +9,10 @@
 namespace lathe::engine {
 namespace {
 
-std::string Ids(const absl::StatusOr<std::vector<SessionRow>>& rows) {
-  REQUIRE(rows.ok());
+std::string Ids(const absl::StatusOr<SessionPage>& page) {
+  REQUIRE(page.ok());
   std::string ids;
-  for (const SessionRow& row : *rows) ids += row.session_id;
+  for (const SessionRow& row : page->rows) ids += row.session_id;
   return ids;
 }
 
@@ -97,8 +97,80 @@ TEST_CASE("Store: a search finds the one session among a thousand", "[store]") {
   CommitAsLeader(harness->store(), writes);
   Store& store = harness->store();
   CHECK(Ids(store.SearchSessions("t1", {.name_words = {"needle"}, .limit = 2})) == "s3");
-  CHECK(store.SearchSessions("t1", {.limit = 1000})->size() == 1000);
-  CHECK(store.SearchSessions("t1", {.limit = 2000})->size() == 1024);
+  CHECK(store.SearchSessions("t1", {.limit = 1000})->rows.size() == 1000);
+  CHECK(store.SearchSessions("t1", {.limit = 2000})->rows.size() == 1024);
+}
+
+TEST_CASE("Store: a search looks at a bounded number of sessions, and the next page goes on",
+          "[store]") {
+  constexpr int kCount = 5'000;
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes;
+  for (int i = 0; i < kCount; ++i) {
+    SessionRow row = TestSession("s" + std::to_string(i), "t1", 1000 + i / 7);
+    row.display_name = i == 3 ? "A 100% needle" : "hay";
+    row.state = i == 4 ? SessionState::kActive : SessionState::kEnded;
+    row.project_id = i == 5 ? "p" : "";
+    writes.push_back(PutSession{row});
+  }
+  CommitAsLeader(harness->store(), writes);
+  Store& store = harness->store();
+  SessionQuery query{.name_words = {"100%"}, .limit = 2};
+  const SessionPage first = *store.SearchSessions("t1", query);
+  CHECK(first.rows.empty());
+  REQUIRE(first.next_created_at > 0);
+  query.before_created_at = first.next_created_at;
+  query.before_session_id = first.next_session_id;
+  const SessionPage second = *store.SearchSessions("t1", query);
+  REQUIRE(second.rows.size() == 1);
+  CHECK(second.rows[0].session_id == "s3");
+  CHECK(second.next_created_at == 0);
+  // These look at their index only, however many other sessions there are.
+  const auto found = [&](const SessionQuery& indexed) {
+    const SessionPage page = *store.SearchSessions("t1", indexed);
+    CHECK(page.next_created_at == 0);
+    return page.rows.size() == 1 ? page.rows[0].session_id : "";
+  };
+  CHECK(found({.statuses = {"active"}, .has_statuses = true, .limit = 2}) == "s4");
+  CHECK(found({.project_ids = {"p"}, .limit = 2}) == "s5");
+  CHECK(found({.session_id = "s6", .limit = 2}) == "s6");
+}
+
+TEST_CASE("Store: listings count a bounded number of rows behind a page", "[store]") {
+  constexpr int kCount = kMaxCountedRows + 50;
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes;
+  for (int i = 0; i < kCount; ++i) {
+    writes.push_back(PutSession{TestSession("s" + std::to_string(i), "t1", i)});
+  }
+  CommitAsLeader(harness->store(), writes);
+  CHECK(harness->store().ListSessions("t1", 10, 0)->total_count == kMaxCountedRows);
+  CHECK(harness->store().ListSessions("t1", 10, 20)->total_count == kMaxCountedRows + 20);
+  CHECK(harness->store().ListSessions("t1", 10, 60)->total_count == kCount);
+  CHECK(harness->store().ListSessions("t1", 10, kCount)->total_count == kCount);
+  CHECK(harness->store().ListSessions("t1", 10, 2 * kCount)->total_count == kCount);
+}
+
+TEST_CASE("Store: the newest checkpoint of a kind is found among many", "[store]") {
+  auto harness = MakeStoreHarness();
+  std::vector<Write> writes;
+  for (int i = 1; i <= 200; ++i) {
+    CheckpointRow row = TestCheckpoint("tinker://m/weights/" + std::to_string(i), "t1", i);
+    row.kind = i == 1 ? CheckpointKind::kSampler : CheckpointKind::kTraining;
+    if (i == 200) row.expires_at = 5;
+    row.model_id = "m";
+    writes.push_back(PutCheckpoint{row});
+  }
+  CommitAsLeader(harness->store(), writes);
+  const auto newest = [&](const std::string& tenant, CheckpointKind kind, int64_t now) {
+    const auto row = *harness->store().NewestCheckpoint(tenant, "m", kind, now);
+    return row ? row->created_at : 0;
+  };
+  CHECK(newest("t1", CheckpointKind::kTraining, 4) == 200);
+  CHECK(newest("t1", CheckpointKind::kTraining, 5) == 199);
+  CHECK(newest("t1", CheckpointKind::kSampler, 5) == 1);
+  CHECK(newest("t1", CheckpointKind::kExternal, 5) == 0);
+  CHECK(newest("t2", CheckpointKind::kTraining, 4) == 0);
 }
 
 TEST_CASE("Store: sizes of checkpoints are summed by session and by project", "[store]") {
