@@ -207,9 +207,9 @@ EngineService::Reactor* EngineService::GetSession(Context* context,
                       "not_found", "session_id");
                 }
                 ASSIGN_OR_RETURN(const std::vector<std::string> runs,
-                                 runtime_.store().ModelIdsOfSession(id));
+                                 runtime_.store().ModelIdsOfSession(caller.tenant_id, id));
                 ASSIGN_OR_RETURN(const std::vector<std::string> samplers,
-                                 runtime_.store().SamplerIdsOfSession(id));
+                                 runtime_.store().SamplerIdsOfSession(caller.tenant_id, id));
                 response->set_session_id(id);
                 response->mutable_training_run_ids()->Assign(runs.begin(), runs.end());
                 response->mutable_sampler_ids()->Assign(samplers.begin(), samplers.end());

@@ -30,7 +30,7 @@ TEST_CASE("Purger: results end in the background while commits go on", "[runtime
   purger.Start({.done_before = 100});
   const std::string last = "r" + std::to_string(kCount - 1);
   int num_commits = 0;
-  while (store->ReadResult(last)->has_value()) {
+  while (store->ReadResult("t1", last)->has_value()) {
     const std::vector<Write> one = {PutSession{TestSession("s" + std::to_string(num_commits++))}};
     REQUIRE(store->Commit(term, one, {}).ok());
   }
@@ -51,10 +51,10 @@ TEST_CASE("Purger: a purge that fails leaves the next one a chance", "[runtime]"
     Purger old(*store, term - 1);
     old.Start({.done_before = 100});
   }
-  CHECK(store->ReadResult("r")->has_value());
+  CHECK(store->ReadResult("t1", "r")->has_value());
   Purger purger(*store, term);
   purger.Start({.done_before = 100});
-  while (store->ReadResult("r")->has_value()) std::this_thread::yield();
+  while (store->ReadResult("t1", "r")->has_value()) std::this_thread::yield();
 }
 
 }  // namespace

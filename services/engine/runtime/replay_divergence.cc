@@ -83,7 +83,7 @@ void ReplayDivergence::Compare() {
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(num));
   }
   for (const auto& [request_id, again] : some) {
-    const absl::StatusOr<std::optional<StoredResult>> first = store_.ReadResult(request_id);
+    const absl::StatusOr<std::optional<StoredResult>> first = store_.ReadAnyResult(request_id);
     if (!first.ok()) return;  // do not wait for a store that fails
     if (!first->has_value()) continue;
     const double difference = DifferenceOf((*first)->bytes, *again);

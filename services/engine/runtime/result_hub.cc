@@ -154,9 +154,10 @@ bool ResultHub::IsPending(const std::string& request_id) {
 
 absl::StatusOr<SharedBytes> ResultHub::FindFinished(const std::string& tenant_id,
                                                     const std::string& request_id) {
-  ASSIGN_OR_RETURN(const std::optional<RequestStatus> status, store_.FindRequest(request_id));
-  if (!status || status->tenant_id != tenant_id) return UnknownRequest(request_id);
-  ASSIGN_OR_RETURN(std::optional<StoredResult> result, store_.ReadResult(request_id));
+  ASSIGN_OR_RETURN(const std::optional<RequestStatus> status,
+                   store_.FindRequest(tenant_id, request_id));
+  if (!status) return UnknownRequest(request_id);
+  ASSIGN_OR_RETURN(std::optional<StoredResult> result, store_.ReadResult(tenant_id, request_id));
   if (result) return std::make_shared<const std::string>(std::move(result->bytes));
   if (!status->result_expired) return SharedBytes();  // between its commit and NotifyDone
   return WithDetail(

@@ -46,7 +46,6 @@ struct StoredResult {
 };
 
 struct RequestStatus {
-  std::string tenant_id;
   OperationKind kind = OperationKind::kForwardBackward;
   RequestState state = RequestState::kAccepted;
   bool result_expired = false;  // true if it is finished and retention removed the result
@@ -164,19 +163,23 @@ class Store {
   // Returns NotFound when no such body is stored.
   virtual absl::StatusOr<std::string> ReadBody(const std::string& body_id) = 0;
 
-  virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
-      const std::string& request_id) = 0;
   // Returns the tenant's request that has the key now.
   virtual absl::StatusOr<std::optional<RequestRow>> FindRequestByKey(const std::string& tenant_id,
                                                                      const std::string& owner_id,
                                                                      OpClass op_class,
                                                                      int64_t seq_id) = 0;
-  virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) = 0;
+  // Reads a result for the engine itself, whichever tenant's it is.
+  virtual absl::StatusOr<std::optional<StoredResult>> ReadAnyResult(
+      const std::string& request_id) = 0;
   // Returns the undelivered samples of all tenants, ordered by completion_number.
   virtual absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() = 0;
 
   // In the reads below, the caller's tenant is part of the query: objects of other tenants are
   // absent.
+  virtual absl::StatusOr<std::optional<RequestStatus>> FindRequest(
+      const std::string& tenant_id, const std::string& request_id) = 0;
+  virtual absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& tenant_id,
+                                                                 const std::string& request_id) = 0;
   virtual absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
                                                                 const std::string& session_id) = 0;
   virtual absl::StatusOr<Page<SessionRow>> ListSessions(const std::string& tenant_id, int64_t limit,
@@ -194,9 +197,9 @@ class Store {
   virtual absl::StatusOr<SessionPage> SearchSessions(const std::string& tenant_id,
                                                      const SessionQuery& query) = 0;
   virtual absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
-      const std::string& session_id) = 0;
+      const std::string& tenant_id, const std::string& session_id) = 0;
   virtual absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
-      const std::string& session_id) = 0;
+      const std::string& tenant_id, const std::string& session_id) = 0;
   virtual absl::StatusOr<std::optional<SamplerRow>> FindSampler(
       const std::string& tenant_id, const std::string& sampling_session_id) = 0;
   // Finds a checkpoint that is the tenant's own or public, complete, and not expired at `now`.

@@ -24,12 +24,15 @@ class SqlStore : public Store {
   absl::Status RenewLease(int64_t term) override;
   absl::Status ReleaseLease(int64_t term) override;
   absl::StatusOr<StoredState> TakeLeadership() override;
-  absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& request_id) override;
+  absl::StatusOr<std::optional<RequestStatus>> FindRequest(const std::string& tenant_id,
+                                                           const std::string& request_id) override;
   absl::StatusOr<std::optional<RequestRow>> FindRequestByKey(const std::string& tenant_id,
                                                              const std::string& owner_id,
                                                              OpClass op_class,
                                                              int64_t seq_id) override;
-  absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& request_id) override;
+  absl::StatusOr<std::optional<StoredResult>> ReadResult(const std::string& tenant_id,
+                                                         const std::string& request_id) override;
+  absl::StatusOr<std::optional<StoredResult>> ReadAnyResult(const std::string& request_id) override;
   absl::StatusOr<std::vector<CompletionRow>> ListUndeliveredSamples() override;
   absl::StatusOr<std::optional<SessionRow>> FindSession(const std::string& tenant_id,
                                                         const std::string& session_id) override;
@@ -45,9 +48,9 @@ class SqlStore : public Store {
   absl::StatusOr<SessionPage> SearchSessions(const std::string& tenant_id,
                                              const SessionQuery& query) override;
   absl::StatusOr<std::vector<std::string>> ModelIdsOfSession(
-      const std::string& session_id) override;
+      const std::string& tenant_id, const std::string& session_id) override;
   absl::StatusOr<std::vector<std::string>> SamplerIdsOfSession(
-      const std::string& session_id) override;
+      const std::string& tenant_id, const std::string& session_id) override;
   absl::StatusOr<std::optional<SamplerRow>> FindSampler(
       const std::string& tenant_id, const std::string& sampling_session_id) override;
   absl::StatusOr<std::optional<CheckpointRow>> FindCheckpoint(const std::string& tenant_id,

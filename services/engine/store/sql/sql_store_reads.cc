@@ -13,19 +13,22 @@ namespace {
 
 constexpr char kReadPayload[] = "SELECT bytes FROM payloads WHERE body_id = ?";
 constexpr char kFindRequest[] =
-    "SELECT tenant_id, kind, state,"
-    " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)"
-    " FROM requests WHERE request_id = ?1";
-constexpr char kReadResult[] = "SELECT bytes FROM results WHERE request_id = ?";
+    "SELECT kind, state,"
+    " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?2)"
+    " FROM requests WHERE tenant_id = ?1 AND request_id = ?2";
+constexpr char kReadResult[] =
+    "SELECT bytes FROM requests JOIN results ON results.request_id = requests.request_id"
+    " WHERE tenant_id = ? AND requests.request_id = ?";
+constexpr char kReadAnyResult[] = "SELECT bytes FROM results WHERE request_id = ?";
 constexpr char kUndeliveredSamples[] =
     "SELECT completion_number, requests.request_id, tenant_id, owner_id, seq_id, state, done_at,"
     " length(bytes)"
     " FROM requests JOIN results ON results.request_id = requests.request_id"
     " WHERE completion_number > 0 AND delivered_at = 0 ORDER BY completion_number";
 constexpr char kModelIds[] =
-    "SELECT model_id FROM models WHERE session_id = ? ORDER BY model_seq_id";
+    "SELECT model_id FROM models WHERE tenant_id = ? AND session_id = ? ORDER BY model_seq_id";
 constexpr char kSamplerIds[] =
-    "SELECT sampling_session_id FROM samplers WHERE session_id = ?"
+    "SELECT sampling_session_id FROM samplers WHERE tenant_id = ? AND session_id = ?"
     " ORDER BY sampling_session_seq_id";
 constexpr char kStoredBytes[] =
     "SELECT CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM checkpoints WHERE tenant_id = ? AND "
@@ -80,12 +83,12 @@ absl::StatusOr<std::optional<std::string>> SqlStore::ReadPayload(const std::stri
   });
 }
 
-absl::StatusOr<std::optional<RequestStatus>> SqlStore::FindRequest(const std::string& request_id) {
+absl::StatusOr<std::optional<RequestStatus>> SqlStore::FindRequest(const std::string& tenant_id,
+                                                                   const std::string& request_id) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<RequestStatus>> {
     Query query = connection.Prepare(kFindRequest);
-    if (!query.Bind(request_id).Next()) return std::nullopt;
+    if (!query.Bind(tenant_id, request_id).Next()) return std::nullopt;
     RequestStatus status;
-    status.tenant_id = query.Text();
     status.kind = static_cast<OperationKind>(query.Int());
     status.state = static_cast<RequestState>(query.Int());
     status.result_expired = query.Bool();
@@ -105,9 +108,18 @@ absl::StatusOr<std::optional<RequestRow>> SqlStore::FindRequestByKey(const std::
   });
 }
 
-absl::StatusOr<std::optional<StoredResult>> SqlStore::ReadResult(const std::string& request_id) {
+absl::StatusOr<std::optional<StoredResult>> SqlStore::ReadResult(const std::string& tenant_id,
+                                                                 const std::string& request_id) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
     Query query = connection.Prepare(kReadResult);
+    if (!query.Bind(tenant_id, request_id).Next()) return std::nullopt;
+    return StoredResult{query.Bytes()};
+  });
+}
+
+absl::StatusOr<std::optional<StoredResult>> SqlStore::ReadAnyResult(const std::string& request_id) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<StoredResult>> {
+    Query query = connection.Prepare(kReadAnyResult);
     if (!query.Bind(request_id).Next()) return std::nullopt;
     return StoredResult{query.Bytes()};
   });
@@ -175,18 +187,18 @@ absl::StatusOr<SessionPage> SqlStore::SearchSessions(const std::string& tenant_i
 }
 
 absl::StatusOr<std::vector<std::string>> SqlStore::ModelIdsOfSession(
-    const std::string& session_id) {
+    const std::string& tenant_id, const std::string& session_id) {
   return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kModelIds);
-    return ReadTexts(query.Bind(session_id));
+    return ReadTexts(query.Bind(tenant_id, session_id));
   });
 }
 
 absl::StatusOr<std::vector<std::string>> SqlStore::SamplerIdsOfSession(
-    const std::string& session_id) {
+    const std::string& tenant_id, const std::string& session_id) {
   return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
     Query query = connection.Prepare(kSamplerIds);
-    return ReadTexts(query.Bind(session_id));
+    return ReadTexts(query.Bind(tenant_id, session_id));
   });
 }
 

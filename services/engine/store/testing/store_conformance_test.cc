@@ -181,15 +181,15 @@ TEST_CASE("Store: the first result of a request stays", "[store]") {
   auto harness = MakeStoreHarness();
   const int64_t term = Lead(harness->store());
   Commit(harness->store(), term, {InsertRequest{TestRequest("r1", 1)}});
-  CHECK((*harness->store().FindRequest("r1"))->state == RequestState::kAccepted);
-  CHECK_FALSE(harness->store().ReadResult("r1")->has_value());
+  CHECK((*harness->store().FindRequest("t1", "r1"))->state == RequestState::kAccepted);
+  CHECK_FALSE(harness->store().ReadResult("t1", "r1")->has_value());
   Commit(harness->store(), term, {CompleteRequest{"r1", RequestState::kDone, "x", 10}},
          {{"x", "first"}});
   Commit(harness->store(), term, {CompleteRequest{"r1", RequestState::kFailed, "y", 11}},
          {{"y", "second"}});
-  CHECK((*harness->store().ReadResult("r1"))->bytes == "first");
-  CHECK((*harness->store().FindRequest("r1"))->state == RequestState::kDone);
-  CHECK_FALSE(harness->store().FindRequest("r2")->has_value());
+  CHECK((*harness->store().ReadResult("t1", "r1"))->bytes == "first");
+  CHECK((*harness->store().FindRequest("t1", "r1"))->state == RequestState::kDone);
+  CHECK_FALSE(harness->store().FindRequest("t1", "r2")->has_value());
 }
 
 TEST_CASE("Store: one key cannot hold two live requests", "[store]") {
@@ -210,8 +210,8 @@ TEST_CASE("Store: a finished request gives its key to a new one", "[store]") {
          {InsertRequest{TestRequest("r1", 1)}, CompleteRequest{"r1", RequestState::kDone, "x", 5}},
          {{"x", "result"}});
   Commit(harness->store(), term, {InsertRequest{TestRequest("r2", 1)}});
-  CHECK_FALSE(harness->store().FindRequest("r1")->has_value());
-  CHECK((*harness->store().FindRequest("r2"))->state == RequestState::kAccepted);
+  CHECK_FALSE(harness->store().FindRequest("t1", "r1")->has_value());
+  CHECK((*harness->store().FindRequest("t1", "r2"))->state == RequestState::kAccepted);
 }
 
 TEST_CASE("Store: results end by retention and rows say so until they are gone too", "[store]") {
@@ -227,13 +227,13 @@ TEST_CASE("Store: results end by retention and rows say so until they are gone t
   }
   Commit(store, term, {MarkDelivered{"r2", 250}, MarkDelivered{"r2", 900}});
   PurgeAll(store, term, {.delivered_before = 260, .done_before = 150});
-  CHECK((*store.FindRequest("r1"))->result_expired);
-  CHECK((*store.FindRequest("r2"))->result_expired);
-  CHECK_FALSE((*store.FindRequest("r3"))->result_expired);
-  CHECK((*store.ReadResult("r3"))->bytes == "bytes");
+  CHECK((*store.FindRequest("t1", "r1"))->result_expired);
+  CHECK((*store.FindRequest("t1", "r2"))->result_expired);
+  CHECK_FALSE((*store.FindRequest("t1", "r3"))->result_expired);
+  CHECK((*store.ReadResult("t1", "r3"))->bytes == "bytes");
   PurgeAll(store, term, {.rows_before = 150});
-  CHECK_FALSE(store.FindRequest("r1")->has_value());
-  CHECK(store.FindRequest("r2")->has_value());
+  CHECK_FALSE(store.FindRequest("t1", "r1")->has_value());
+  CHECK(store.FindRequest("t1", "r2")->has_value());
 }
 
 TEST_CASE("Store: samples that ended are listed in order until they are delivered", "[store]") {

@@ -25,11 +25,13 @@ TEST_CASE("Store: a tenant finds its own objects only", "[store]") {
   CHECK_FALSE(store.FindModel("t2", "s1:train:0")->has_value());
   CHECK_FALSE(store.FindSampler("t2", "s1:sample:0")->has_value());
   CHECK_FALSE(store.FindCheckpoint("t2", "tinker://m/weights/a", 0)->has_value());
+  CHECK(store.ModelIdsOfSession("t2", "s1")->empty());
+  CHECK(store.SamplerIdsOfSession("t2", "s1")->empty());
   CHECK(store.ListSessions("t2", 10, 0)->total_count == 0);
   CHECK(store.ListModels("t2", 10, 0)->rows.empty());
   CHECK(store.ListCheckpoints("t2", "", 0, true, 10, 0)->rows.empty());
-  CHECK(*store.ModelIdsOfSession("s1") == std::vector<std::string>{"s1:train:0"});
-  CHECK(*store.SamplerIdsOfSession("s1") == std::vector<std::string>{"s1:sample:0"});
+  CHECK(*store.ModelIdsOfSession("t1", "s1") == std::vector<std::string>{"s1:train:0"});
+  CHECK(*store.SamplerIdsOfSession("t1", "s1") == std::vector<std::string>{"s1:sample:0"});
 }
 
 TEST_CASE("Store: a request is found by its key, by its tenant only", "[store]") {
@@ -48,6 +50,21 @@ TEST_CASE("Store: a request is found by its key, by its tenant only", "[store]")
   CHECK_FALSE(find("t1", OpClass::kTrain, 3).has_value());
   CHECK_FALSE(find("t1", OpClass::kSample, 2).has_value());
   CHECK_FALSE(find("t2", OpClass::kTrain, 2).has_value());
+}
+
+TEST_CASE("Store: a request and its result are found by its tenant only", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  const std::vector<Write> writes = {InsertRequest{TestRequest("r1", 1)},
+                                     CompleteRequest{"r1", RequestState::kDone, "x", 5}};
+  const std::vector<Blob> blobs = {{"x", "result"}};
+  REQUIRE(store.Commit(term, writes, blobs).ok());
+  CHECK((*store.FindRequest("t1", "r1"))->state == RequestState::kDone);
+  CHECK((*store.ReadResult("t1", "r1"))->bytes == "result");
+  CHECK_FALSE(store.FindRequest("t2", "r1")->has_value());
+  CHECK_FALSE(store.ReadResult("t2", "r1")->has_value());
+  CHECK((*store.ReadAnyResult("r1"))->bytes == "result");
 }
 
 TEST_CASE("Store: a public checkpoint is found by everyone and listed by its owner", "[store]") {

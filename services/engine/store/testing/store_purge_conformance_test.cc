@@ -30,7 +30,7 @@ void PutDone(Store& store, int64_t term, int count, int64_t done_at) {
 int CountResults(Store& store, int count) {
   int num_found = 0;
   for (int i = 0; i < count; ++i) {
-    num_found += store.ReadResult(absl::StrCat("r", i))->has_value() ? 1 : 0;
+    num_found += store.ReadResult("t1", absl::StrCat("r", i))->has_value() ? 1 : 0;
   }
   return num_found;
 }
@@ -54,10 +54,10 @@ TEST_CASE("Store: a purge of 20,000 results has small pieces, and commits go on 
   CHECK(num_pieces >= kCount / kMaxPurgedRows);
   CHECK(CountResults(store, kCount) == 0);
   CHECK(store.ListSessions("t1", 1, 0)->total_count == num_pieces);
-  CHECK((*store.FindRequest("r7"))->result_expired);
+  CHECK((*store.FindRequest("t1", "r7"))->result_expired);
 
   CHECK(PurgeAll(store, term, {.rows_before = 100}) > kCount / kMaxPurgedRows);
-  CHECK_FALSE(store.FindRequest("r7")->has_value());
+  CHECK_FALSE(store.FindRequest("t1", "r7")->has_value());
 }
 
 TEST_CASE("Store: a purge with nothing due is over after one piece of each kind", "[store]") {
@@ -82,9 +82,9 @@ TEST_CASE("Store: a purge goes on behind rows that rebuild a model", "[store]") 
   const std::vector<Blob> blobs = {{"x", "result"}};
   REQUIRE(store.Commit(term, last, blobs).ok());
   PurgeAll(store, term, {.rows_before = 100});
-  CHECK(store.FindRequest("r1")->has_value());
-  CHECK_FALSE(store.FindRequest("other")->has_value());
-  CHECK_FALSE(store.ReadResult("other")->has_value());
+  CHECK(store.FindRequest("t1", "r1")->has_value());
+  CHECK_FALSE(store.FindRequest("t1", "other")->has_value());
+  CHECK_FALSE(store.ReadResult("t1", "other")->has_value());
 }
 
 TEST_CASE("Store: the result of a replaced request goes with it", "[store]") {
@@ -94,8 +94,8 @@ TEST_CASE("Store: the result of a replaced request goes with it", "[store]") {
   PutDone(store, term, 1, /*done_at=*/50);
   const std::vector<Write> again = {InsertRequest{TestRequest("again", 0)}};
   REQUIRE(store.Commit(term, again, {}).ok());
-  CHECK_FALSE(store.ReadResult("r0")->has_value());
-  CHECK_FALSE((*store.FindRequest("again"))->result_expired);
+  CHECK_FALSE(store.ReadResult("t1", "r0")->has_value());
+  CHECK_FALSE((*store.FindRequest("t1", "again"))->result_expired);
 }
 
 TEST_CASE("Store: a leader that was replaced purges nothing", "[store]") {
