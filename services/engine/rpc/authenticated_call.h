@@ -39,8 +39,8 @@ absl::StatusOr<std::optional<Caller>> AuthenticateReader(const KeyRing& keys,
                                                          const std::string& weights_access_token,
                                                          Scopes needed);
 
-// Authenticates a unary call, runs `read`, and ends the call with the resulting status. `read` must
-// not read the store.
+// Authenticates a unary call, runs `read`, and ends the call with the resulting status. Reads
+// of the store belong into ReadCall.
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,
                                      RpcAccess access,
                                      const std::function<absl::Status(const Caller&)>& read);

@@ -260,7 +260,7 @@ TEST_CASE("PostgresStore: a conflict is tried again, a few times", "[store]") {
 TEST_CASE("PostgresPool: a statement whose time is over is refused alone, a lost server is not",
           "[store]") {
   TestDatabase database;
-  PostgresPool pool({.url = database.url(), .statement_timeout = absl::Milliseconds(50)},
+  PostgresPool pool({.url = database.url(), .statement_timeout = absl::Milliseconds(500)},
                     /*max_connections=*/2, /*slow=*/absl::ZeroDuration());
   const auto run = [](PostgresPool& on, const char* sql) {
     return on.Run(absl::Seconds(60), [sql](PostgresConnection& connection) {
