@@ -41,7 +41,7 @@ LIBRARIES = {
     "Boost.Asio": r"boost/(asio|beast)[/.]",
     "yaml-cpp": r"yaml-cpp/",
     "spdlog": r"(spdlog|fmt)/",
-    "prometheus": r"prometheus/|CivetServer\.h$",
+    "prometheus": r"prometheus/",
     "zstd": r"zstd",
     "libsodium": r"sodium",
     "libarchive": r"archive(_entry)?\.h$",
@@ -77,7 +77,7 @@ HOMES = {
     "simdjson": [r"services/api-gateway/json/"],
     "Boost.Asio": [
         r"services/api-gateway/((auth|http|routes|engine_client|testing)/|(main|gateway)\.(h|cc)$)",
-        r"libs/common/metrics/metrics_server_test\.cc$",  # a plain client for the page
+        r"libs/common/metrics/metrics_server(_test)?\.cc$",
     ],
     "yaml-cpp": [r"libs/common/config/"],
     "spdlog": [r"libs/common/logging/"],

@@ -12,11 +12,12 @@
 
 namespace lathe {
 
-// Serves `registry` on /metrics. /livez and /readyz answer 200, or 503 with the reason. Owns two
-// threads; the destructor stops them.
+// Serves `registry` on /metrics. /livez and /readyz answer 200, or 503 with the reason. Owns one
+// thread, which waits for no client: a connection ends after ten seconds, and when there are 64, a
+// further one closes the oldest. The destructor stops the thread.
 class MetricsServer {
  public:
-  // Called on the server's threads; must not block.
+  // Called on the server's thread; must not block.
   using Check = std::function<absl::Status()>;
 
   // Starts the server on `address`, HOST:PORT; port 0 picks a free one. Returns Unavailable when it

@@ -5,18 +5,19 @@
 
 #include <boost/asio.hpp>
 #include <catch2/catch.hpp>
+#include <list>
 
 #include "libs/common/metrics/family_list.h"
 
 namespace lathe {
 namespace {
 
-// Returns the whole answer to GET `path`.
-std::string Get(int port, const std::string& path) {
+// Returns the whole answer to a request for `path`.
+std::string Get(int port, const std::string& path, const std::string& method = "GET") {
   boost::asio::io_context context;
   boost::asio::ip::tcp::socket socket(context);
   socket.connect({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)});
-  boost::asio::write(socket, boost::asio::buffer("GET " + path + " HTTP/1.0\r\n\r\n"));
+  boost::asio::write(socket, boost::asio::buffer(method + " " + path + " HTTP/1.0\r\n\r\n"));
   std::string answer;
   boost::system::error_code end;
   boost::asio::read(socket, boost::asio::dynamic_buffer(answer), end);
@@ -54,6 +55,32 @@ TEST_CASE("A process that says it hangs is not live", "[metrics]") {
   CHECK(Get(server->port(), "/livez").find("HTTP/1.1 503") == 0);
   CHECK(Get(server->port(), "/livez").find("nothing moved for 31 s") != std::string::npos);
   CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
+}
+
+TEST_CASE("Connections that send nothing keep no probe out", "[metrics]") {
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      [] { return absl::OkStatus(); });
+  boost::asio::io_context context;
+  std::list<boost::asio::ip::tcp::socket> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.emplace_back(context).connect(
+        {boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(server->port())});
+  }
+  CHECK(Get(server->port(), "/livez").find("HTTP/1.1 200") == 0);
+  // The first of them was closed for a later one.
+  char byte;
+  boost::system::error_code error;
+  silent.front().read_some(boost::asio::buffer(&byte, 1), error);
+  CHECK(error);
+}
+
+TEST_CASE("Other paths, other methods and endless requests are refused", "[metrics]") {
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      [] { return absl::OkStatus(); });
+  CHECK(Get(server->port(), "/").find("HTTP/1.1 404") == 0);
+  CHECK(Get(server->port(), "/livez?verbose").find("HTTP/1.1 200") == 0);
+  CHECK(Get(server->port(), "/x", "POST").find("HTTP/1.1 405") == 0);
+  CHECK(Get(server->port(), "/" + std::string(20'000, 'x')).find("HTTP/1.1 431") == 0);
 }
 
 TEST_CASE("Values of one name that differ in labels are one family", "[metrics]") {
