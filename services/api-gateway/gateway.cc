@@ -21,6 +21,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
     : options_(std::move(options)),
       engine_(options_.engine_addresses, Dialer(options_.engine_tls)),
       watch_(io.get_executor(), engine_),
+      polls_(options_.limits.max_polls_per_key),
       archives_(options_.data_dir),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
       router_(AllRoutes({engine_, watch_, polls_, archives_, options_.routes})),

@@ -48,6 +48,8 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
   set.Add(&limits.max_connections_per_address, "gateway.max_connections_per_address",
           limits.max_connections_per_address,
           "maximum number of open connections from one address; 0: no limit per address");
+  set.Add(&limits.max_polls_per_key, "gateway.max_polls_per_key", limits.max_polls_per_key,
+          "maximum number of polls of one key that wait; further ones are answered 429");
   set.Add(&limits.max_failed_keys_per_minute, "gateway.max_failed_keys_per_minute",
           limits.max_failed_keys_per_minute,
           "refused keys of one address in a minute, after which the gateway checks its further "
@@ -55,8 +57,8 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
   set.Add(&limits.idle_timeout, "gateway.idle_timeout", limits.idle_timeout,
           "maximum time between two requests of a connection");
   set.Add(&limits.head_timeout, "gateway.head_timeout", limits.head_timeout,
-          "maximum time of a TLS handshake, and from a request's first byte to the end of its "
-          "headers");
+          "maximum time of a TLS handshake, from a connection to its first byte, and from a "
+          "request's first byte to the end of its headers");
   set.Add(&limits.progress_timeout, "gateway.progress_timeout", limits.progress_timeout,
           "maximum time in which no byte of a body arrives, or the client reads no byte of a "
           "response");
@@ -77,6 +79,10 @@ std::string CheckLimits(const HttpLimits& limits) {
   if (limits.max_head_bytes < 1024 || limits.max_head_bytes > kReadBufferBytes / 2) {
     return "max_head_bytes is " + std::to_string(limits.max_head_bytes) + ", allowed are 1024 to " +
            std::to_string(kReadBufferBytes / 2);
+  }
+  if (limits.max_polls_per_key < 1) {
+    return "max_polls_per_key is " + std::to_string(limits.max_polls_per_key) +
+           ", expected at least 1";
   }
   if (limits.max_connections < 1 || limits.max_connections_per_address < 0) {
     return "max_connections is " + std::to_string(limits.max_connections) +

@@ -120,8 +120,10 @@ asio::awaitable<bool> Connection::ServeOne() {
 }
 
 asio::awaitable<Connection::Outcome> Connection::ReadHead() {
-  stream_.SetTimeout(buffer_.size() > 0 ? context_.limits.head_timeout
-                                        : context_.limits.idle_timeout);
+  // A connection that has sent nothing yet may not idle: a client sends right after it connects.
+  const bool may_idle = has_served_ && buffer_.size() == 0;
+  has_served_ = true;
+  stream_.SetTimeout(may_idle ? context_.limits.idle_timeout : context_.limits.head_timeout);
   std::optional<size_t> head_bytes;
   while (true) {
     const auto data = buffer_.cdata();

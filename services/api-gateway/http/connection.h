@@ -110,6 +110,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_;
   ClientWatch client_;
   asio::ip::address peer_;
+  // True once the first request is being read.
+  bool has_served_ = false;
   // The members below belong to the request in progress.
   std::optional<RequestParser> parser_;
   Request request_;

@@ -26,11 +26,15 @@ struct HttpLimits {
   // Keys known to be good are not slowed. 0: no limit, for use behind a proxy.
   int64_t max_failed_keys_per_minute = 100;
 
+  // Most polls of one key that wait at a time. Any further poll is answered 429. Below
+  // max_connections, so that one key cannot take all places.
+  int64_t max_polls_per_key = 10'000;
+
   // Longest time between requests. Long, because a client that sends while the server closes must
   // repeat its request.
   absl::Duration idle_timeout = absl::Seconds(330);
-  // Longest time from the first byte of a request to the end of its headers, and for a TLS
-  // handshake.
+  // Longest time from the first byte of a request to the end of its headers, for a TLS handshake,
+  // and from there to the first byte of a connection.
   absl::Duration head_timeout = absl::Seconds(10);
   // Longest wait for the next bytes of a request body. It also bounds each write of a response; an
   // in-memory response gets 1 s more per MiB.

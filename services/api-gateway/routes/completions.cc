@@ -21,7 +21,8 @@ asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
     const RouteContext& context, Request& request, const v1::AwaitSamplesRequest& question) {
   const auto stop = std::make_shared<CallStop>();
   const auto poll = std::make_shared<LongPoll>(co_await asio::this_coro::executor);
-  const LongPollRegistry::Ticket ticket(context.polls, poll);
+  const LongPollRegistry::Ticket ticket(context.polls, poll, request.api_key);
+  if (!ticket.status().ok()) co_return ticket.status();
   poll->OnEnd([stop] { stop->Stop(); });
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   absl::StatusOr<v1::AwaitSamplesResponse> answer = co_await context.engine.Call(
@@ -61,6 +62,7 @@ std::vector<Route> CompletionRoutes(const RouteContext& context) {
            "retrieve_future. An unknown sampling session is one of which nothing has ended.",
        .request = "RetrieveFuturesRequest",
        .answer = "RetrieveFuturesResponse",
+       .errors = {{429, "Too many polls of this key wait."}},
        .max_body_bytes = kMaxBodyBytes,
        .handler = [context](Request& request) { return PollCompletions(context, request); }},
   };

@@ -133,7 +133,8 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   const SteadyTime deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(context.options.poll_hold);
   const auto poll = std::make_shared<LongPoll>(co_await asio::this_coro::executor);
-  const LongPollRegistry::Ticket ticket(context.polls, poll);
+  const LongPollRegistry::Ticket ticket(context.polls, poll, request.api_key);
+  if (!ticket.status().ok()) co_return ticket.status();
   if (request.client != nullptr) request.client->Start([poll] { poll->End(); });
   FinalAnswer answer;
   // A subscription under another key does not check this key, but the engine does.
@@ -158,7 +159,8 @@ std::vector<Route> FutureRoutes(const RouteContext& context) {
        .description = "Held until the result is there, 20 s at most by default.",
        .request = "RetrieveFutureRequest",
        .answer = "RetrieveFutureResponse",
-       .errors = {{410, "The result is past its retention."}},
+       .errors = {{410, "The result is past its retention."},
+                  {429, "Too many polls of this key wait."}},
        .access = Access::kKeyUnlessEngineDown,
        .max_body_bytes = 64 << 10,
        .handler = [context](Request& request) { return Poll(context, request); }},

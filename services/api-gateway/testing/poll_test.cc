@@ -328,5 +328,28 @@ TEST_CASE("A drain answers long polls try_again", "[poll]") {
   CHECK(answer.headers.at("connection") == "close");
 }
 
+TEST_CASE("A key holds so many polls, other keys and later polls are served", "[poll]") {
+  FakeEngine engine;
+  GatewayOptions options;
+  options.limits.max_polls_per_key = 2;
+  RunningGateway gateway(engine, options);
+  HttpClient first(gateway.port());
+  HttpClient second(gateway.port());
+  HttpClient third(gateway.port());
+  for (const char* id : {"r1", "r2", "r3"}) engine.SetQueueState(id, v1::QUEUE_STATE_ACTIVE);
+  first.Send("POST", kPollPath, PollBody("r1"));
+  second.Send("POST", kPollPath, PollBody("r2"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  REQUIRE(engine.AwaitSubscription("r2"));
+  const HttpAnswer refused = third.Post(kPollPath, PollBody("r3"));
+  CHECK(refused.status == 429);
+  CHECK(CodeOf(refused) == "too_many_polls");
+  CHECK(refused.headers.count("retry-after") == 1);
+  engine.Settle("r1", Stepped(1));
+  CHECK(first.Receive().status == 200);
+  engine.Settle("r3", Stepped(3));
+  CHECK(third.Post(kPollPath, PollBody("r3")).status == 200);
+}
+
 }  // namespace
 }  // namespace lathe::gateway

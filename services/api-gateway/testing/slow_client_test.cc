@@ -30,9 +30,10 @@ GatewayOptions WithLimits(const HttpLimits& limits) {
   return options;
 }
 
-TEST_CASE("Slow clients: a connection without a request ends", "[slow]") {
+TEST_CASE("Slow clients: a connection that never sends a byte ends with the head's time", "[slow]") {
   FakeEngine engine;
-  RunningGateway gateway(engine, WithLimits({.idle_timeout = kIdle}));
+  RunningGateway gateway(engine,
+                         WithLimits({.idle_timeout = absl::Hours(1), .head_timeout = kShort}));
   HttpClient client(gateway.port());
   CHECK(client.IsClosedByServer());
   CheckAlive(gateway);
