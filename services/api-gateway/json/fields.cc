@@ -267,6 +267,7 @@ void ReadFields(LargeObject& in, const ObjectFields& object, Message& message) {
 
 absl::Status ReadMessage(const std::string& text, const ObjectFields& object, Message& message) {
   // A small body is checked more strictly than its parser does, in the parts without fields too.
+  RETURN_IF_ERROR(CheckJsonSize(text));
   RETURN_IF_ERROR(CheckJson(text));
   simdjson::dom::parser parser;
   ASSIGN_OR_RETURN(const element root, ParseLargeJson(parser, text));

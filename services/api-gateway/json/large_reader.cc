@@ -256,6 +256,7 @@ absl::StatusOr<element> ParseLargeJson(simdjson::dom::parser& parser, std::strin
                                        int outer_depth) {
   element root;
   auto error = simdjson::SUCCESS;
+  if (absl::Status size = CheckJsonSize(text, outer_depth); !size.ok()) return size;
   // Sets the depth limit together with the capacity. A parser that is large enough has its limit
   // already.
   if (parser.capacity() < text.size()) {
@@ -279,9 +280,15 @@ absl::Status ReadLargeJson(simdjson::dom::parser& parser, std::string_view text,
     if (root.ok()) read(*root, context);
     if (root.ok() && context.ok() && lists.AreSound()) return absl::OkStatus();
   }
-  if (!lists.Cut(text, NumberLists::Ends::kChecked) || !lists.AreSound()) return NotJson(text);
+  if (lists.is_full()) return TooManyValues();
+  if (!lists.Cut(text, NumberLists::Ends::kChecked) || !lists.AreSound()) {
+    return lists.is_full() ? TooManyValues() : NotJson(text);
+  }
   const absl::StatusOr<element> root = ParseLargeJson(parser, lists.rest(), outer_depth);
   if (!root.ok()) {
+    // The place in `text` is another than that in the rest, but a text of too many values is not
+    // parsed again.
+    if (ErrorCode(root.status()) == "too_many_values") return root.status();
     const absl::Status where = CheckJson(text);
     return where.ok() ? root.status() : where;
   }

@@ -234,6 +234,7 @@ bool NumberLists::Cut(std::string_view text, Ends ends) {
       ++at;
       absl::StrAppend(&rest_, AbslView(text.substr(kept, at - kept)), lists_.size());
       lists_.push_back({list});
+      if (is_full()) return false;
       kept = end;
       at = end + 1;
     } else {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "services/api-gateway/json/parse_json.h"
+
 namespace lathe::gateway {
 
 // A JSON text without its lists of numbers, and these lists.
@@ -24,13 +26,16 @@ class NumberLists {
   };
 
   // Replaces the content of each list that begins with a number by an index, as in [0], [1], ...
-  // Returns false if a string or such a list has no end. Does not check that the text is JSON.
+  // Returns false if a string or such a list has no end, or if there are more than kMaxJsonValues
+  // lists. Does not check that the text is JSON.
   // `text` must outlive this.
   bool Cut(std::string_view text, Ends ends);
 
   // The text in which indexes replace the lists.
   const std::string& rest() const { return rest_; }
   size_t size() const { return lists_.size(); }
+  // Returns true if Cut found too many lists.
+  bool is_full() const { return lists_.size() > kMaxJsonValues; }
   // Returns the text between the brackets of a list. Its reader has to check that text.
   std::string_view Take(size_t index);
   // Returns true if all lists that were not taken are JSON. The whole text is JSON if, besides, the

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
+#include "services/api-gateway/json/list_scanner.h"
 
 namespace lathe::gateway {
 namespace {
@@ -32,6 +33,10 @@ absl::Status BadJson(std::string_view text, size_t position) {
     }
   }
   return Bad("bad_json", "body is not JSON: " + where);
+}
+
+absl::Status TooDeep() {
+  return Bad("too_deep", absl::StrFormat("JSON nested deeper than %d", kMaxJsonDepth));
 }
 
 // Checks what nlohmann does not: depth, duplicate keys and integers beyond 64 bits.
@@ -102,7 +107,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool Open(bool is_object) {
     Value();
     if (levels_.size() >= kMaxJsonDepth) {
-      return Fail(Bad("too_deep", absl::StrFormat("JSON nested deeper than %d", kMaxJsonDepth)));
+      return Fail(TooDeep());
     }
     levels_.emplace_back();
     levels_.back().is_object = is_object;
@@ -127,6 +132,30 @@ class StrictHandler : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+absl::Status TooManyValues() {
+  return Bad("too_many_values",
+             absl::StrFormat("JSON has more than the limit of %d values", kMaxJsonValues));
+}
+
+absl::Status CheckJsonSize(std::string_view text, int outer_depth) {
+  size_t num_values = 0;
+  int depth = outer_depth;
+  size_t at = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '"') {
+      at = SkipJsonString(text, at);
+      continue;
+    }
+    ++at;
+    if (c == ']' || c == '}') --depth;
+    const bool opens = c == '[' || c == '{';
+    if (opens && ++depth > kMaxJsonDepth) return TooDeep();
+    if ((opens || c == ',' || c == ':') && ++num_values > kMaxJsonValues) return TooManyValues();
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckJson(std::string_view text) {
   StrictHandler handler(text);

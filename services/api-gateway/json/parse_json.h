@@ -15,6 +15,16 @@ using OrderedJson = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 64;
 
+// Most values of a JSON text. A list of numbers that its reader packs counts as one. Parsers take
+// up to a hundred bytes for each value, however short it is.
+inline constexpr size_t kMaxJsonValues = 512 << 10;
+
+// Counts values by commas, colons and brackets outside strings, before a parser builds anything of
+// them. `text`, nested `outer_depth` levels deep, need not be JSON. Errors are InvalidArgument
+// `too_many_values` and `too_deep`.
+absl::Status CheckJsonSize(std::string_view text, int outer_depth = 0);
+absl::Status TooManyValues();
+
 // Checks a body. Errors are InvalidArgument, with one of these codes, and never quote a value of
 // the body:
 //   bad_json       not JSON or not UTF-8, with line, column and byte

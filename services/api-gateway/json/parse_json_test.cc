@@ -34,6 +34,24 @@ TEST_CASE("A key given twice is refused with its place", "[json]") {
   CHECK(CheckJson(R"([{"a":1},{"a":1}])").ok());
 }
 
+TEST_CASE("Values are counted outside strings, at any depth", "[json]") {
+  const auto word = [](const std::string& text) { return ErrorCode(CheckJsonSize(text)); };
+  const auto repeat = [](const std::string& text, size_t count) {
+    std::string repeated;
+    for (size_t i = 0; i < count; ++i) repeated += text;
+    return repeated;
+  };
+  CHECK(word("[" + repeat("{},", kMaxJsonValues / 2 - 1) + "1]").empty());
+  CHECK(word("[" + repeat("{},", kMaxJsonValues) + "1]") == "too_many_values");
+  CHECK(word("{" + repeat("\"a\":1,", kMaxJsonValues)) == "too_many_values");
+  CHECK(word("[\"" + repeat(",", kMaxJsonValues + 10) + "\\\",\"]").empty());
+  CHECK(word("[\"" + repeat(",", kMaxJsonValues + 10)).empty());
+  CHECK(word(std::string(64, '[')).empty());
+  CHECK(word(std::string(65, '[')) == "too_deep");
+  CHECK(ErrorCode(CheckJsonSize(std::string(62, '['), /*outer_depth=*/3)) == "too_deep");
+  CHECK(word(repeat("[]", 1000)).empty());
+}
+
 TEST_CASE("Numbers that no double or 64-bit integer holds are refused", "[json]") {
   CHECK(Word(R"({"a":1e999})") == "bad_number");
   CHECK(Message(R"({"a":[1,18446744073709551616]})") == "integer beyond 64 bits at /a/1");

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
+#include "libs/common/request_bounds.h"
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/json/large_reader.h"
 #include "services/api-gateway/json/list_scanner.h"
@@ -21,8 +22,6 @@ using simdjson::dom::element;
 // the memory of its input. Both limits are far beyond what a model's context can use.
 constexpr size_t kMaxRestBytes = 4 << 20;
 constexpr size_t kMaxDatumBytes = 16 << 20;
-// Equals the engine's limit on datums. A body with more is refused.
-constexpr size_t kMaxDatums = 65536;
 // Nesting depth of a datum: root, input and list enclose it.
 constexpr int kDatumDepth = 3;
 
@@ -101,6 +100,27 @@ absl::Status TooManyDatums(const std::string& pointer) {
                     "too_many_datums", pointer);
 }
 
+// Returns the bytes that `datum` takes in memory.
+int64_t MemoryOf(const v1::Datum& datum) {
+  int64_t num_messages = 1 + 2 * datum.model_input_size() + 2 * datum.loss_fn_inputs_size() +
+                         datum.model_input_spans_size() + datum.loss_fn_input_spans_size();
+  return num_messages * kMessagePartBytes + static_cast<int64_t>(datum.ByteSizeLong());
+}
+
+// Returns the most bytes that the datums of a body may take. The gateway holds them twice when it
+// hands them on.
+int64_t MaxDataMemory(const std::string& body) {
+  return (int64_t{32} << 20) + static_cast<int64_t>(body.size() / 2 * 3);
+}
+
+absl::Status TooMuchData(const std::string& pointer, const std::string& body) {
+  return WithDetail(
+      absl::InvalidArgumentError(absl::StrFormat(
+          "%s takes over %d bytes of memory, the limit for a body of %d bytes; protobuf takes less",
+          pointer, MaxDataMemory(body), body.size())),
+      "too_many_parts", pointer);
+}
+
 // Reads the elements of `list`. Errors in fields go to `errors`. After such an error the other
 // elements are only skipped, because the text behind the list must still be read. Returns an error
 // if a parsed element or the list itself is not JSON.
@@ -108,6 +128,7 @@ absl::Status ReadData(ListScanner& list, const std::string& body, const std::str
                       LargeContext& errors, v1::ForwardBackwardRequest* request) {
   simdjson::dom::parser parser;
   size_t index = 0;
+  int64_t memory = 0;
   while (const auto piece = list.Next()) {
     if (!errors.ok()) continue;
     if (index == kMaxDatums) {
@@ -125,7 +146,13 @@ absl::Status ReadData(ListScanner& list, const std::string& body, const std::str
                                                 datum->Clear();
                                                 ReadDatum(LargeObject(root, where, context), datum);
                                               });
-    if (!status.ok()) return NotJson(body);
+    if (ErrorCode(status) == "too_many_values") {
+      errors.Set(status);
+    } else if (!status.ok()) {
+      return NotJson(body);
+    }
+    memory += MemoryOf(*datum);
+    if (memory > MaxDataMemory(body)) errors.Set(TooMuchData(pointer, body));
   }
   return list.is_sound() ? absl::OkStatus() : NotJson(body);
 }
@@ -172,6 +199,7 @@ absl::Status ForwardBackwardFromJson(const std::string& body, bool forward_only,
         request->clear_loss();
         ReadRoot(root, input_name, context, request);
       });
+  if (ErrorCode(status) == "too_many_values") return status;
   if (!status.ok()) {
     // A body that is not JSON takes no place in the model's sequence.
     request->clear_model_id();

@@ -170,5 +170,35 @@ TEST_CASE("What no parser has memory for is refused with its size", "[json]") {
   CHECK(ErrorCode(Read(std::string(5 << 20, '['), &request)) == "too_deep");
 }
 
+TEST_CASE("Data of many small parts is refused before it fills the memory", "[json]") {
+  std::string chunks = R"({"type":"x"})";
+  for (int i = 0; i < 60'000; ++i) chunks += R"(,{"type":"x"})";
+  const std::string datum =
+      absl::StrCat(R"({"model_input":{"chunks":[)", chunks, R"(]},"loss_fn_inputs":{}})");
+  std::string data = datum;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&data, ",", datum);
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = Read(DatumBody(data), &request);
+  CHECK(ErrorCode(status) == "too_many_parts");
+  CHECK_THAT(std::string(status.message()), Catch::Contains("/forward_backward_input/data"));
+  CHECK(request.data_size() < 10);
+  CHECK(request.seq_id() == 7);
+}
+
+TEST_CASE("A datum of too many values is refused, lists of numbers being one each", "[json]") {
+  std::string values = "1";
+  for (size_t i = 0; i < (600 << 10); ++i) values += ",1";
+  const auto datum = [](const std::string& more) {
+    return absl::StrCat(R"({"model_input":{"chunks":[]},"loss_fn_inputs":{},"x":[)", more, "]}");
+  };
+  v1::ForwardBackwardRequest request;
+  CHECK(Read(DatumBody(datum(values)), &request).ok());
+  CHECK(ErrorCode(Read(DatumBody(datum("{}," + values)), &request)) == "too_many_values");
+  CHECK(request.seq_id() == 7);
+  std::string lists = "[1]";
+  for (size_t i = 0; i < (600 << 10); ++i) lists += ",[1]";
+  CHECK(ErrorCode(Read(DatumBody(datum(lists)), &request)) == "too_many_values");
+}
+
 }  // namespace
 }  // namespace lathe::gateway

@@ -1,3 +1,5 @@
+#include <google/protobuf/arena.h>
+
 #include "absl/strings/match.h"
 #include "libs/common/errors.h"
 #include "libs/common/strings/string_view.h"
@@ -58,7 +60,8 @@ asio::awaitable<absl::StatusOr<Response>> RefuseCustomLoss(Request&) {
 
 Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
   return [&engine, forward_only](Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
-    v1::ForwardBackwardRequest message;
+    google::protobuf::Arena arena;
+    auto& message = *google::protobuf::Arena::CreateMessage<v1::ForwardBackwardRequest>(&arena);
     const absl::Status decoded = DecodeBody(request, forward_only, &message);
     std::string().swap(request.body);  // frees the memory, which an assignment would not
     if (!decoded.ok()) {

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 
@@ -14,41 +16,81 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
 // The same limit as protobuf's own.
-constexpr int kMaxDepth = 100;
+constexpr size_t kMaxDepth = 100;
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
 
-struct Fault {
-  size_t offset = 0;
-  std::string path;
-  std::string reason;
-};
-
+// Each function returns false after a fault, which is in status().
 class Walker {
  public:
-  explicit Walker(std::string_view body) : body_(body) {}
+  Walker(std::string_view body, const WireLimits& limits) : body_(body), limits_(limits) {}
 
-  // Returns the first fault of the message in [position_, end), or nullopt.
-  std::optional<Fault> Walk(const Descriptor& type, size_t end, const std::string& path,
-                            int depth) {
-    if (depth > kMaxDepth) return At(path, "nested deeper than 100 messages");
+  // Walks over the message in [position_, end).
+  bool Walk(const Descriptor& type, size_t end) {
+    if (path_.size() > kMaxDepth) return Fail("nested deeper than 100 messages");
     while (position_ < end) {
       const std::optional<uint64_t> tag = Varint(end);
-      if (!tag) return At(path, "the varint of a field tag does not end");
-      if (*tag >> 3 == 0) return At(path, "field number 0");
+      if (!tag) return Fail("the varint of a field tag does not end");
+      if (*tag >> 3 == 0) return Fail("field number 0");
       const FieldDescriptor* field = type.FindFieldByNumber(static_cast<int>(*tag >> 3));
-      if (auto fault = Field(*tag & 7, field, end, Join(path, field), depth)) return fault;
+      path_.push_back(field);
+      if (!Field(*tag & 7, field, end)) return false;
+      path_.pop_back();
     }
-    return std::nullopt;
+    return true;
   }
+
+  const WireSize& size() const { return size_; }
+  const absl::Status& status() const { return status_; }
 
  private:
-  static std::string Join(const std::string& path, const FieldDescriptor* field) {
-    if (field == nullptr) return path;
-    return path.empty() ? field->name() : path + "." + field->name();
+  bool Fail(std::string_view reason) {
+    const std::string path = Path();
+    status_ = WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                             "protobuf body is damaged at byte %d%s: %s", position_,
+                             path.empty() ? "" : ", in " + path, std::string(reason))),
+                         "bad_proto", path);
+    return false;
   }
 
-  Fault At(const std::string& path, std::string reason) const {
-    return {position_, path, std::move(reason)};
+  std::string Path() const {
+    std::string path;
+    for (const FieldDescriptor* field : path_) {
+      if (field != nullptr) absl::StrAppend(&path, path.empty() ? "" : ".", field->name());
+    }
+    return path;
+  }
+
+  // Counts a field of the message that is walked over.
+  bool Count(bool is_message, const FieldDescriptor* field) {
+    ++(is_message ? size_.num_messages : size_.num_fields);
+    if (path_.size() == 1) {
+      num_before_ = size_.num_messages;
+      const bool is_datum = field != nullptr && field == limits_.datums;
+      if (is_datum && ++num_datums_ > limits_.max_datums) {
+        status_ = WithDetail(
+            absl::InvalidArgumentError(absl::StrFormat("%s has more datums than the limit of %d",
+                                                       field->name(), limits_.max_datums)),
+            "too_many_datums", field->name());
+        return false;
+      }
+    }
+    if (size_.num_messages - num_before_ > limits_.max_datum_messages) {
+      status_ =
+          WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                         "element %d of %s has more messages than the limit of %d", num_datums_ - 1,
+                         path_[0] == nullptr ? "an unknown field" : path_[0]->name(),
+                         limits_.max_datum_messages)),
+                     "too_many_parts", path_[0] == nullptr ? "" : path_[0]->name());
+      return false;
+    }
+    if (size_.PartBytes() <= limits_.max_part_bytes) return true;
+    status_ = WithDetail(
+        absl::InvalidArgumentError(absl::StrFormat(
+            "protobuf body of %d bytes has more than %d messages and %d other fields, which would "
+            "take over %d bytes of memory",
+            body_.size(), size_.num_messages - 1, size_.num_fields, limits_.max_part_bytes)),
+        "too_many_parts");
+    return false;
   }
 
   std::optional<uint64_t> Varint(size_t end) {
@@ -61,42 +103,43 @@ class Walker {
     return std::nullopt;
   }
 
-  std::optional<Fault> Field(uint32_t wire_type, const FieldDescriptor* field, size_t end,
-                             const std::string& path, int depth) {
-    if (wire_type == kVarint) {
-      if (!Varint(end)) return At(path, "a varint does not end");
-      return std::nullopt;
-    }
-    if (wire_type == kFixed64 || wire_type == kFixed32) {
-      const size_t size = wire_type == kFixed64 ? 8 : 4;
-      if (end - position_ < size) return At(path, "a fixed-width number is cut off");
-      position_ += size;
-      return std::nullopt;
-    }
-    if (wire_type != kBytes) return At(path, absl::StrFormat("unknown wire type %d", wire_type));
-    return LengthDelimited(field, end, path, depth);
+  bool Field(uint32_t wire_type, const FieldDescriptor* field, size_t end) {
+    if (wire_type == kBytes) return LengthDelimited(field, end);
+    return Number(wire_type, end) && Count(/*is_message=*/false, field);
   }
 
-  std::optional<Fault> LengthDelimited(const FieldDescriptor* field, size_t end,
-                                       const std::string& path, int depth) {
+  bool Number(uint32_t wire_type, size_t end) {
+    if (wire_type == kVarint) return Varint(end).has_value() || Fail("a varint does not end");
+    if (wire_type != kFixed64 && wire_type != kFixed32) {
+      return Fail(absl::StrFormat("unknown wire type %d", wire_type));
+    }
+    const size_t size = wire_type == kFixed64 ? 8 : 4;
+    if (end - position_ < size) return Fail("a fixed-width number is cut off");
+    position_ += size;
+    return true;
+  }
+
+  bool LengthDelimited(const FieldDescriptor* field, size_t end) {
     const std::optional<uint64_t> length = Varint(end);
-    if (!length) return At(path, "the varint of a length does not end");
+    if (!length) return Fail("the varint of a length does not end");
     if (*length > end - position_) {
-      return At(path,
-                absl::StrFormat("length %d exceeds the %d bytes left", *length, end - position_));
+      return Fail(absl::StrFormat("length %d exceeds the %d bytes left", *length, end - position_));
     }
     const size_t field_end = position_ + *length;
-    if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE) {
-      if (auto fault = Walk(*field->message_type(), field_end, path, depth + 1)) return fault;
-    }
-    if (field != nullptr && field->is_packable()) {
-      const uint32_t wire_type = ElementWireType(*field);
-      while (position_ < field_end) {
-        if (auto fault = Field(wire_type, field, field_end, path, depth)) return fault;
-      }
-    }
+    const bool is_message = field == nullptr || field->type() == FieldDescriptor::TYPE_MESSAGE;
+    if (!Count(is_message, field)) return false;
+    if (field != nullptr && is_message && !Walk(*field->message_type(), field_end)) return false;
+    if (field != nullptr && field->is_packable() && !Packed(*field, field_end)) return false;
     position_ = field_end;
-    return std::nullopt;
+    return true;
+  }
+
+  bool Packed(const FieldDescriptor& field, size_t end) {
+    const uint32_t wire_type = ElementWireType(field);
+    while (position_ < end) {
+      if (!Number(wire_type, end) || !Count(/*is_message=*/false, &field)) return false;
+    }
+    return true;
   }
 
   // Returns the wire type of a number in the packed field `field`.
@@ -116,23 +159,24 @@ class Walker {
   }
 
   const std::string_view body_;
+  const WireLimits& limits_;
   size_t position_ = 0;
+  // Fields that lead to position_; null: an unknown one.
+  std::vector<const FieldDescriptor*> path_;
+  WireSize size_;
+  int64_t num_datums_ = 0;
+  // Number of messages before those in the field of the outermost message.
+  int64_t num_before_ = 0;
+  absl::Status status_;
 };
 
 }  // namespace
 
-absl::Status ExplainBadProto(std::string_view body, const Descriptor& descriptor) {
-  Walker walker(body);
-  const auto fault = walker.Walk(descriptor, body.size(), "", 0);
-  // The walk does not check UTF-8, so a body without a fault is assumed to violate it.
-  std::string message =
-      absl::StrFormat("protobuf body of %d bytes is not a valid %s: a string field is not UTF-8",
-                      body.size(), descriptor.name());
-  if (fault) {
-    message = absl::StrFormat("protobuf body is damaged at byte %d%s: %s", fault->offset,
-                              fault->path.empty() ? "" : ", in " + fault->path, fault->reason);
-  }
-  return WithDetail(absl::InvalidArgumentError(message), "bad_proto", fault ? fault->path : "");
+absl::StatusOr<WireSize> MeasureProto(std::string_view body, const Descriptor& descriptor,
+                                      const WireLimits& limits) {
+  Walker walker(body, limits);
+  if (!walker.Walk(descriptor, body.size())) return walker.status();
+  return walker.size();
 }
 
 }  // namespace lathe::gateway

@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "libs/common/errors.h"
+#include "libs/common/request_bounds.h"
 #include "services/api-gateway/wire/wire.h"
 
 namespace lathe::gateway {
@@ -131,6 +132,105 @@ TEST_CASE("No prefix of a body and no single flipped byte brings the parser down
     const absl::Status status = ForwardBackwardFromWire(flipped, &request);
     CHECK((status.ok() || ErrorCode(status) == "bad_proto"));
   }
+}
+
+// Returns a serialized request with model_id "m", seq_id 7 and `fields` behind them.
+std::string RequestWith(const std::string& fields) { return Bytes("0a016d1007") + fields; }
+
+// Returns a length-delimited field of a number below 16.
+std::string Nested(int number, const std::string& content) {
+  std::string size;
+  size_t rest = content.size();
+  for (; rest >= 0x80; rest >>= 7) size += static_cast<char>(rest | 0x80);
+  size += static_cast<char>(rest);
+  return static_cast<char>(number << 3 | 2) + size + content;
+}
+
+std::string Repeat(const std::string& text, int count) {
+  std::string repeated;
+  for (int i = 0; i < count; ++i) repeated += text;
+  return repeated;
+}
+
+TEST_CASE("Datums are counted before any is parsed", "[wire]") {
+  v1::ForwardBackwardRequest request;
+  const std::string empty = Nested(3, "");
+  CHECK(ForwardBackwardFromWire(RequestWith(Repeat(empty, kMaxDatums)), &request).ok());
+  CHECK(request.data_size() == kMaxDatums);
+  request.Clear();
+  const absl::Status status =
+      ForwardBackwardFromWire(RequestWith(Repeat(empty, kMaxDatums + 1)), &request);
+  CHECK(ErrorCode(status) == "too_many_datums");
+  CHECK(ErrorField(status) == "data");
+  CHECK(std::string(status.message()).find("65536") != std::string::npos);
+  CHECK(request.data().empty());
+  CHECK(request.model_id() == "m");
+  CHECK(request.seq_id() == 7);
+}
+
+TEST_CASE("Parts are counted before any is parsed, wherever they are", "[wire]") {
+  constexpr int kMany = 8 << 20;
+  const std::string fields =
+      GENERATE(Nested(3, Repeat(Nested(1, ""), kMany)),  // chunks
+               Nested(3, Repeat(Nested(3, ""), kMany)),  // spans
+               Nested(3, Repeat(Nested(9, ""), kMany)),  // unknown fields
+               Repeat(std::string("\x30\x01", 2), kMany),
+               Nested(3, Nested(2, Nested(2, Nested(4, std::string(kMany, 1))))));
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromWire(RequestWith(fields), &request);
+  CHECK(ErrorCode(status) == "too_many_parts");
+  CHECK(request.data().empty());
+  CHECK(request.seq_id() == 7);
+}
+
+TEST_CASE("A datum has a bound on its messages, which other datums do not use up", "[wire]") {
+  const std::string chunks = Repeat(Nested(1, ""), kMaxDatumMessages);
+  v1::ForwardBackwardRequest request;
+  CHECK(ForwardBackwardFromWire(RequestWith(Repeat(Nested(3, chunks), 3)), &request).ok());
+  request.Clear();
+  const std::string more = Nested(3, "") + Nested(3, chunks + Nested(1, ""));
+  const absl::Status status = ForwardBackwardFromWire(RequestWith(more), &request);
+  CHECK(ErrorCode(status) == "too_many_parts");
+  CHECK(std::string(status.message()) ==
+        "element 1 of data has more messages than the limit of 65536");
+}
+
+TEST_CASE("What a body's parts will take is asked for before they are parsed", "[wire]") {
+  v1::ForwardBackwardRequest request;
+  int64_t asked = 0;
+  const auto refuse = [&asked](int64_t part_bytes) {
+    asked = part_bytes;
+    return absl::ResourceExhaustedError("no room");
+  };
+  const std::string body = RequestWith(Repeat(Nested(3, ""), 10));
+  CHECK(ForwardBackwardFromWire(body, &request, refuse).message() == "no room");
+  CHECK(asked == 10 * kMessagePartBytes + 2 * kFieldPartBytes);
+  CHECK(request.data().empty());
+}
+
+TEST_CASE("A body of the largest request with two tensors a datum is within the bounds", "[wire]") {
+  tinker_public::Datum datum;
+  datum.add_model_input()->mutable_encoded_text()->set_tokens("abcd");
+  for (const char* name : {"target_tokens", "weights"}) {
+    tinker_public::Tensor& tensor = (*datum.mutable_loss_fn_inputs())[name];
+    tensor.set_dtype(tinker_public::DTYPE_INT64);
+    tensor.set_dense("abcdefgh");
+    tensor.add_shape(1);
+  }
+  const std::string body = RequestWith(Repeat(Nested(3, datum.SerializeAsString()), kMaxDatums));
+  v1::ForwardBackwardRequest request;
+  CHECK(ForwardBackwardFromWire(body, &request).ok());
+  CHECK(request.data_size() == kMaxDatums);
+  CHECK(request.data(kMaxDatums - 1).loss_fn_inputs(1).tensor().dense() == "abcdefgh");
+}
+
+TEST_CASE("A long damaged body is explained in one pass", "[wire]") {
+  const std::string body = RequestWith(Repeat(Nested(3, Nested(1, "")), 60'000) + "\x1a\x05");
+  v1::ForwardBackwardRequest request;
+  const absl::Status status = ForwardBackwardFromWire(body, &request);
+  CHECK(ErrorCode(status) == "bad_proto");
+  CHECK(std::string(status.message()).find("in data: length 5 exceeds the 0 bytes left") !=
+        std::string::npos);
 }
 
 TEST_CASE("forward_backward's output is the SDK's, byte for byte", "[wire]") {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/optimizer/adam_params.h"
+#include "libs/common/request_bounds.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/strings/string_view.h"
 #include "services/engine/rpc/packed_values.h"
@@ -25,9 +26,6 @@ namespace {
 constexpr size_t kMaxMalformedBytes = 1024;
 
 using Inputs = std::map<std::string, const v1::Tensor*>;
-
-// Bound per request. A datum takes some hundred bytes, however short it is.
-constexpr int kMaxDatums = 65536;
 
 // One datum during validation.
 struct DatumContext {

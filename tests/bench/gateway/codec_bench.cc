@@ -44,7 +44,10 @@ void ParseAndHandOn(benchmark::State& state, const std::string& body, Parse pars
 }
 
 void ProtobufParsedAndHandedOn(benchmark::State& state) {
-  ParseAndHandOn(state, TrainingProtobuf({}), ForwardBackwardFromWire);
+  ParseAndHandOn(state, TrainingProtobuf({}),
+                 [](const std::string& body, v1::ForwardBackwardRequest* request) {
+                   return ForwardBackwardFromWire(body, request);
+                 });
 }
 BENCHMARK(ProtobufParsedAndHandedOn)->Unit(benchmark::kMillisecond)->UseRealTime();
 
