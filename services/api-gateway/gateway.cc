@@ -29,6 +29,8 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
         return GatewayGauges{.num_connections = server_.num_connections(),
                              .num_waiting_polls = polls_.num_waiting(),
                              .num_watched_requests = watch_.num_subscriptions(),
+                             .inflight_bytes = server_.budget().num_reserved(),
+                             .max_inflight_bytes = server_.budget().max_bytes(),
                              .is_engine_connected = watch_.is_connected()};
       }),
       server_(io, router_,

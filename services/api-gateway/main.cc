@@ -17,6 +17,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/memory/process_memory.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/gateway.h"
@@ -25,6 +26,8 @@ namespace lathe::gateway {
 namespace {
 
 constexpr int kMaxPollHoldSeconds = 40;
+// Least memory for the bodies of requests. It has room for several chunks of the SDK.
+constexpr int64_t kMinInflightBytes = 256 << 20;
 
 struct Options {
   GatewayOptions gateway;
@@ -43,6 +46,9 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
           "maximum bytes of a request's first line and headers");
   set.Add(&limits.max_body_bytes, "gateway.max_body_bytes", limits.max_body_bytes,
           "maximum bytes of a request body as sent");
+  set.Add(&limits.max_inflight_bytes, "gateway.max_inflight_bytes", 0,
+          "maximum memory for the bodies of all requests, as sent, inflated and parsed; further "
+          "requests are answered 429; 0: a quarter of the memory available at the start");
   set.Add(&limits.max_connections, "gateway.max_connections", limits.max_connections,
           "maximum number of open connections; further ones are closed at once");
   set.Add(&limits.max_connections_per_address, "gateway.max_connections_per_address",
@@ -88,6 +94,11 @@ std::string CheckLimits(const HttpLimits& limits) {
     return "max_connections is " + std::to_string(limits.max_connections) +
            " and max_connections_per_address " +
            std::to_string(limits.max_connections_per_address) + ", expected at least 1 and 0";
+  }
+  if (limits.max_inflight_bytes < 0 ||
+      (limits.max_inflight_bytes > 0 && limits.max_inflight_bytes < kMinInflightBytes)) {
+    return "max_inflight_bytes is " + std::to_string(limits.max_inflight_bytes) +
+           ", allowed are 0 and at least " + std::to_string(kMinInflightBytes);
   }
   if (limits.max_failed_keys_per_minute < 0) {
     return "max_failed_keys_per_minute is " + std::to_string(limits.max_failed_keys_per_minute) +
@@ -186,6 +197,12 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Returns `configured`, or the default if it is 0.
+int64_t InflightBytes(int64_t configured) {
+  if (configured > 0) return configured;
+  return std::max(kMinInflightBytes, AvailableMemoryBytes().value_or(0) / 4);
+}
+
 void RunThreads(asio::io_context& io, int num_threads) {
   std::vector<NamedThread> threads;
   for (int i = 1; i < num_threads; ++i) {
@@ -210,6 +227,8 @@ int Main(int argc, char** argv) {
   options.gateway.routes.poll_hold = absl::Seconds(options.poll_hold_seconds);
   std::string& public_url = options.gateway.routes.public_url;
   while (!public_url.empty() && public_url.back() == '/') public_url.pop_back();
+  options.gateway.limits.max_inflight_bytes =
+      InflightBytes(options.gateway.limits.max_inflight_bytes);
   RaiseFileLimit();
   // protobuf would log a line for every malformed body. The client gets the error, which suffices.
   google::protobuf::SetLogHandler(nullptr);
@@ -234,7 +253,9 @@ int Main(int argc, char** argv) {
     metrics = *std::move(started);
     LogInfo("metrics", {{"address", options.metrics_listen}, {"port", metrics->port()}});
   }
-  LogInfo("listening", {{"address", options.listen}, {"port", gateway.port()}});
+  LogInfo("listening", {{"address", options.listen},
+                        {"port", gateway.port()},
+                        {"max_inflight_bytes", options.gateway.limits.max_inflight_bytes}});
   asio::signal_set signals(io, SIGINT, SIGTERM);
   signals.async_wait([&gateway](boost::system::error_code error, int) {
     if (!error) gateway.Drain();

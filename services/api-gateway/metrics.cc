@@ -60,6 +60,10 @@ class GatewayMetrics::State : public prometheus::Registry {
                   static_cast<double>(gauges.num_waiting_polls));
     list.AddGauge("lathe_gateway_watched_requests", "requests that long polls wait for",
                   static_cast<double>(gauges.num_watched_requests));
+    list.AddGauge("lathe_gateway_inflight_bytes", "memory reserved for the bodies of requests",
+                  static_cast<double>(gauges.inflight_bytes));
+    list.AddGauge("lathe_gateway_inflight_bytes_limit", "bound of that memory",
+                  static_cast<double>(gauges.max_inflight_bytes));
     list.AddGauge("lathe_gateway_engine_connected", "1 while the engine can be reached, else 0",
                   gauges.is_engine_connected ? 1 : 0);
     list.AddProcess();

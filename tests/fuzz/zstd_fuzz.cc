@@ -5,7 +5,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int64_t kMaxBytes = 1 << 20;
   const absl::StatusOr<std::string> inflated =
-      lathe::gateway::InflateZstd(lathe::fuzz::Text(data, size), kMaxBytes);
+      lathe::gateway::InflateZstd(lathe::fuzz::Text(data, size), {.max_bytes = kMaxBytes});
   if (inflated.ok()) {
     lathe::fuzz::Expect(inflated->size() <= kMaxBytes, "what is inflated stays within its limit");
   }

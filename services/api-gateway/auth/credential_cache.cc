@@ -36,13 +36,17 @@ bool IsOutage(const absl::Status& status) {
 
 }  // namespace
 
-asio::awaitable<absl::Status> CredentialCache::Check(const Route& route, const Request& request) {
-  if (route.access == Access::kPublic) co_return absl::OkStatus();
+asio::awaitable<absl::StatusOr<KeyState>> CredentialCache::Check(const Route& route,
+                                                                 const Request& request) {
+  if (route.access == Access::kPublic) co_return KeyState::kNone;
   if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
   const bool insists = route.access != Access::kKeyUnlessEngineDown;
   absl::Status status = co_await CheckKey(request, insists ? kTimeout : kShortTimeout);
+  if (status.ok()) co_return KeyState::kAccepted;
   if (!IsOutage(status)) co_return status;
-  if (!insists) co_return absl::OkStatus();
+  if (!insists) {
+    co_return WasGood(request.api_key) ? KeyState::kAccepted : KeyState::kUnverified;
+  }
   // Unavailable for every kind of outage, so that the client repeats the request.
   co_return absl::UnavailableError("the engine does not answer; try again");
 }

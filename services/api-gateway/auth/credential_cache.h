@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/auth/failed_attempts.h"
@@ -25,13 +26,13 @@ class CredentialCache {
   CredentialCache(EngineClient& engine, Clock& clock, int64_t max_failed_keys)
       : engine_(engine), clock_(clock), failed_(clock, max_failed_keys) {}
 
-  // Returns OK if the key of `request` may be used on `route`. Errors:
+  // Returns what is known of the key of `request` if it may be used on `route`. Errors:
   //   Unauthenticated    a missing, malformed or unknown key, all with the same message; or a
   //                      token that is invalid or expired
   //   Unavailable        the engine does not answer, and `route` needs its answer
   //   ResourceExhausted  "too_many_attempts": a key not known to be good, from an address with many
   //                      refused keys
-  asio::awaitable<absl::Status> Check(const Route& route, const Request& request);
+  asio::awaitable<absl::StatusOr<KeyState>> Check(const Route& route, const Request& request);
 
  private:
   struct Entry {

@@ -8,7 +8,6 @@
 #include <boost/beast/http/read.hpp>
 #include <chrono>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -18,7 +17,6 @@
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/limits.h"
-#include "services/api-gateway/http/zstd.h"
 
 namespace lathe::gateway {
 namespace {
@@ -42,12 +40,6 @@ absl::Status HeadTooLarge(const HttpLimits& limits) {
   return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
                         "request headers exceed the limit of %d bytes", limits.max_head_bytes)),
                     "headers_too_large");
-}
-
-absl::Status BodyTooLarge(int64_t limit) {
-  return WithDetail(absl::InvalidArgumentError(
-                        absl::StrFormat("request body exceeds the limit of %d bytes", limit)),
-                    "body_too_large");
 }
 
 // Returns true for malformed HTTP, and false if the connection ended or timed out.
@@ -99,6 +91,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   parser_.emplace();
   request_ = Request();
   route_ = nullptr;
+  key_state_ = KeyState::kNone;
   refusal_ = absl::OkStatus();
   is_body_read_ = false;
   can_skip_body_ = false;
@@ -112,11 +105,20 @@ asio::awaitable<bool> Connection::ServeOne() {
   stream_.NoTimeout();
   request_.client = &client_;
   FailPoint("gateway.request.read");
-  absl::StatusOr<Response> response = co_await route_->handler(request_);
+  absl::StatusOr<Response> response = co_await Handle();
   client_.Stop();
   FreeBody();
   Response answer = response.ok() ? *std::move(response) : ErrorResponse(response.status());
   co_return co_await Write(std::move(answer), keep_alive && !context_.is_draining);
+}
+
+asio::awaitable<absl::StatusOr<Response>> Connection::Handle() {
+  request_.pool = &context_.pool;
+  auto handling = route_->handler(request_);
+  if (request_.body.size() < kLargeBodyBytes || route_->stays_on_connection) {
+    co_return co_await std::move(handling);
+  }
+  co_return co_await context_.pool.Run(std::move(handling));
 }
 
 asio::awaitable<Connection::Outcome> Connection::ReadHead() {
@@ -172,29 +174,40 @@ asio::awaitable<absl::Status> Connection::FindRoute(std::vector<std::string> seg
   route_ = match->route;
   request_.path_parameters = std::move(match->path_parameters);
   stream_.NoTimeout();
-  co_return co_await context_.hooks.authorize(*route_, request_);
+  const absl::StatusOr<KeyState> state = co_await context_.hooks.authorize(*route_, request_);
+  if (state.ok()) key_state_ = *state;
+  co_return state.status();
+}
+
+absl::Status Connection::CheckBodyHead() {
+  limits_ = LimitsOf(*route_, context_.limits, key_state_);
+  absl::Status status = CheckDeclaredBody(*parser_, *route_, limits_);
+  if (!status.ok() || !route_->takes_body()) return status;
+  request_.memory = ByteBudget::Share(context_.budget, request_.api_key);
+  const auto content_length = static_cast<int64_t>(parser_->content_length().value_or(0));
+  return request_.memory.CheckRoom(content_length * kBodyCopies);
 }
 
 asio::awaitable<Connection::Outcome> Connection::ReadBody() {
-  body_limit_ = std::min(route_->max_body_bytes, context_.limits.max_body_bytes);
+  refusal_ = CheckBodyHead();
+  if (!refusal_.ok()) co_return Outcome::kRefused;
+  is_body_read_ = !route_->takes_body();
+  if (is_body_read_) co_return Outcome::kRequest;
   const auto content_length = parser_->content_length();
-  if (content_length && *content_length > static_cast<uint64_t>(body_limit_)) {
-    refusal_ = BodyTooLarge(body_limit_);
-    co_return Outcome::kRefused;
-  }
   const bool is_expected = co_await AnswerExpectation();
   if (!is_expected) co_return Outcome::kClosed;
   if (content_length) {
     is_body_read_ = co_await ReadSizedBody(static_cast<size_t>(*content_length));
   } else {
-    is_body_read_ = co_await ReadBodyBytes();
+    is_body_read_ = co_await ReadBodyBytes(limits_.sent_bytes, /*is_kept=*/true);
     request_.body = std::move(parser_->get().body());
   }
   if (!is_body_read_) {
     can_skip_body_ = false;
     co_return refusal_.ok() ? Outcome::kClosed : Outcome::kRefused;
   }
-  refusal_ = Inflate();
+  stream_.NoTimeout();
+  refusal_ = co_await DecodeBody();
   co_return refusal_.ok() ? Outcome::kRequest : Outcome::kRefused;
 }
 
@@ -215,7 +228,12 @@ asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
   body.assign(static_cast<const char*>(buffer_.cdata().data()), num_read);
   buffer_.consume(num_read);
   while (num_read < num_bytes) {
-    if (num_read == body.size()) body.resize(std::min(num_bytes, num_read + kBodyStepBytes));
+    if (num_read == body.size()) {
+      const size_t next = std::min(num_bytes, num_read + kBodyStepBytes);
+      refusal_ = request_.memory.GrowTo(static_cast<int64_t>(next) * kBodyCopies);
+      if (!refusal_.ok()) co_return false;
+      body.resize(next);
+    }
     SetBodyTimeout(began, static_cast<int64_t>(num_read));
     ErrorCodeHolder error;
     num_read += co_await stream_.async_read_some(
@@ -227,19 +245,26 @@ asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
 }
 
 // Returns false if the connection has ended, or if the body is refused, which sets refusal_.
-asio::awaitable<bool> Connection::ReadBodyBytes() {
+asio::awaitable<bool> Connection::ReadBodyBytes(int64_t max_bytes, bool is_kept) {
   const absl::Time began = absl::Now();
   int64_t num_read = 0;
   ErrorCodeHolder error;
   parser_->eager(true);
-  parser_->body_limit(static_cast<uint64_t>(body_limit_));
+  parser_->body_limit(static_cast<uint64_t>(max_bytes));
   while (!parser_->is_done() && !error) {
+    if (!is_kept) parser_->get().body().clear();
+    const int64_t num_kept = is_kept ? (num_read + kReadBufferBytes) * kBodyCopies : 0;
+    absl::Status room = request_.memory.GrowTo(num_kept);
+    if (!room.ok()) {
+      refusal_ = std::move(room);
+      co_return false;
+    }
     SetBodyTimeout(began, num_read);
     num_read += static_cast<int64_t>(co_await beast::http::async_read_some(
         stream_, buffer_, *parser_, asio::redirect_error(asio::use_awaitable, error)));
   }
-  if (error == beast::http::error::body_limit) {
-    refusal_ = BodyTooLarge(body_limit_);
+  if (error == beast::http::error::body_limit && route_ != nullptr) {
+    refusal_ = BodyTooLarge("request body", *route_, limits_);
   } else if (IsParseError(error)) {
     refusal_ = WithDetail(absl::InvalidArgumentError("malformed HTTP body: " + error.message()),
                           "malformed_http");
@@ -259,25 +284,36 @@ asio::awaitable<bool> Connection::AnswerExpectation() {
   co_return !error;
 }
 
-absl::Status Connection::Inflate() {
-  const std::string_view encoding = request_.HeaderValue("content-encoding");
-  if (encoding.empty() || absl::EqualsIgnoreCase(AbslView(encoding), "identity")) {
-    return absl::OkStatus();
+asio::awaitable<absl::Status> Connection::DecodeBody() {
+  absl::Status status = CheckEncoding(request_);
+  if (!status.ok()) co_return status;
+  if (!IsIdentity(request_)) {
+    const int64_t declared = DeclaredBytes(request_.body);
+    auto inflating = Inflate();
+    if (declared > 0 && declared < static_cast<int64_t>(kLargeBodyBytes)) {
+      status = co_await std::move(inflating);
+    } else {
+      status = co_await context_.pool.Run(std::move(inflating));
+    }
+    if (!status.ok()) co_return status;
   }
-  if (!absl::EqualsIgnoreCase(AbslView(encoding), "zstd")) {
-    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
-                          "Content-Encoding is '%s', this server takes identity, zstd",
-                          absl::CHexEscape(AbslView(encoding.substr(0, kMaxQuotedBytes))))),
-                      "unsupported_encoding", "Content-Encoding");
-  }
-  absl::StatusOr<std::string> inflated =
-      InflateZstd(request_.body, context_.limits.max_inflated_bytes);
-  if (!inflated.ok()) return inflated.status();
-  request_.body = *std::move(inflated);
-  return absl::OkStatus();
+  co_return request_.memory.GrowTo(MemoryToHandle(request_, *route_));
 }
 
-void Connection::FreeBody() { std::string().swap(request_.body); }
+asio::awaitable<absl::Status> Connection::Inflate() {
+  const auto reserve = [this](int64_t num_bytes) {
+    return request_.memory.GrowTo(num_bytes * kBodyCopies);
+  };
+  absl::StatusOr<std::string> inflated = InflateBody(request_.body, *route_, limits_, reserve);
+  if (!inflated.ok()) co_return inflated.status();
+  request_.body = *std::move(inflated);
+  co_return absl::OkStatus();
+}
+
+void Connection::FreeBody() {
+  request_.FreeBody();
+  request_.memory.Release();
+}
 
 asio::awaitable<bool> Connection::Refuse(absl::Status status) {
   FreeBody();
@@ -287,8 +323,7 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
   if (can_skip_body_ && !keep_alive && request_.HeaderValue("expect").empty() &&
       parser_->content_length_remaining().value_or(kMaxSkippedBodyBytes + 1) <=
           static_cast<uint64_t>(kMaxSkippedBodyBytes)) {
-    body_limit_ = kMaxSkippedBodyBytes;
-    keep_alive = co_await ReadBodyBytes();
+    keep_alive = co_await ReadBodyBytes(kMaxSkippedBodyBytes, /*is_kept=*/false);
   }
   keep_alive = keep_alive && parser_->keep_alive() && !context_.is_draining;
   Response answer = ErrorResponse(status);

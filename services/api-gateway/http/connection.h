@@ -11,7 +11,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/api-gateway/http/allowed_hosts.h"
+#include "services/api-gateway/http/body_limits.h"
+#include "services/api-gateway/http/byte_budget.h"
 #include "services/api-gateway/http/client_stream.h"
 #include "services/api-gateway/http/client_watch.h"
 #include "services/api-gateway/http/connection_slots.h"
@@ -20,12 +23,13 @@
 #include "services/api-gateway/http/notices.h"
 #include "services/api-gateway/http/read_head.h"
 #include "services/api-gateway/http/router.h"
+#include "services/api-gateway/http/work_pool.h"
 
 namespace lathe::gateway {
 
-// Returns OK if `request` may use `route`. Called before the request's body is read.
-using Authorize =
-    std::function<asio::awaitable<absl::Status>(const Route& route, const Request& request)>;
+// Returns an error if `request` may not use `route`. Called before the request's body is read.
+using Authorize = std::function<asio::awaitable<absl::StatusOr<KeyState>>(const Route& route,
+                                                                          const Request& request)>;
 
 // An answer that was sent, for metrics.
 struct Answered {
@@ -53,6 +57,8 @@ struct ConnectionContext {
   HttpLimits limits;
   // Hosts that requests may name. Set before the first connection.
   AllowedHosts hosts = {};
+  ByteBudget budget{limits.max_inflight_bytes};
+  WorkPool pool = {};
   // Once true, no connection reads another request. Never reset.
   std::atomic<bool> is_draining{false};
 };
@@ -79,17 +85,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<Outcome> ReadHead();
   // Reads the body of request_ within its limits and decompresses it.
   asio::awaitable<Outcome> ReadBody();
-  asio::awaitable<bool> ReadBodyBytes();
+  // Sets limits_. Returns an error if the head tells that the body breaks them, or that there is no
+  // memory for it.
+  absl::Status CheckBodyHead();
+  // Reads the body into the parser, which drops it if not `is_kept`.
+  asio::awaitable<bool> ReadBodyBytes(int64_t max_bytes, bool is_kept);
   // Like ReadBodyBytes for a body of known length, but without Beast's piecewise copies.
   asio::awaitable<bool> ReadSizedBody(size_t num_bytes);
   // Sets the timeout of the next read, after `num_read` bytes of a body that began at `began`.
   void SetBodyTimeout(absl::Time began, int64_t num_read);
   asio::awaitable<bool> AnswerExpectation();
-  absl::Status Inflate();
-  // Frees the memory of the body, because the connection may idle for minutes. Assigning an empty
-  // string would keep the allocation.
+  // Decompresses the body and reserves the memory to parse it.
+  asio::awaitable<absl::Status> DecodeBody();
+  asio::awaitable<absl::Status> Inflate();
+  // Frees the memory of the body, because the connection may idle for minutes.
   void FreeBody();
-  // Sets route_ and authorizes the request. An error is the refusal.
+  asio::awaitable<absl::StatusOr<Response>> Handle();
+  // Sets route_ and key_state_. An error is the refusal.
   asio::awaitable<absl::Status> FindRoute(std::vector<std::string> segments);
   // Serves one request. Returns false if the connection has to end.
   asio::awaitable<bool> ServeOne();
@@ -116,9 +128,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<RequestParser> parser_;
   Request request_;
   const Route* route_ = nullptr;
+  KeyState key_state_ = KeyState::kNone;
   absl::Status refusal_;
   std::chrono::steady_clock::time_point began_at_;
-  int64_t body_limit_ = 0;
+  BodyLimits limits_;
   bool is_body_read_ = false;
   // True if the head was valid, so that the end of the body can be found.
   bool can_skip_body_ = false;

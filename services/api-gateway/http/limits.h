@@ -14,8 +14,11 @@ struct HttpLimits {
   // Most bytes of a body as sent. A route may have a lower limit. Each upload in progress uses up
   // to this much memory.
   int64_t max_body_bytes = int64_t{128} << 20;
-  // Most bytes of a body after decompression.
+  // Most bytes of a body after decompression. A route may have a lower limit.
   int64_t max_inflated_bytes = int64_t{512} << 20;
+  // Most memory that all requests may need for their bodies, as sent, inflated and parsed. A
+  // request for which there is no room is answered 429.
+  int64_t max_inflight_bytes = int64_t{4} << 30;
   // Most open connections. Any further connection is closed at once.
   int64_t max_connections = 20'000;
   // Most open connections from one address, so that one client cannot take them all. An IPv6 /64
@@ -50,6 +53,13 @@ struct HttpLimits {
 // Size of a connection's read buffer. Bounded, because Beast throws out of the event loop when a
 // chunk trailer outgrows an unbounded one.
 inline constexpr int64_t kReadBufferBytes = 32 << 10;
+
+// Most bytes of a body, as sent and inflated, while the engine has not confirmed the request's key.
+inline constexpr int64_t kMaxUnverifiedBodyBytes = 64 << 10;
+
+// A body may inflate to this size at any ratio, and beyond it to kMaxInflationRatio times its size.
+inline constexpr int64_t kFreeInflatedBytes = 1 << 20;
+inline constexpr int64_t kMaxInflationRatio = 200;
 
 // Largest body of a refused request that is read and dropped, so that the connection stays open.
 inline constexpr int64_t kMaxSkippedBodyBytes = 64 << 10;

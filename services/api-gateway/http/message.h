@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/api-gateway/http/byte_budget.h"
 
 namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
 class ClientWatch;
+class WorkPool;
 
 struct Header {
   std::string name;
@@ -46,6 +48,10 @@ struct Request {
   asio::ip::address peer;
   // Value of X-API-Key; empty if none was sent. It is never empty on routes that need a key.
   std::string api_key;
+  // Memory that is reserved for the body and what is made of it.
+  ByteBudget::Share memory;
+  // Threads for long work. Null in tests without a connection.
+  WorkPool* pool = nullptr;
   // Detects that the client disconnects while a handler waits. Null in tests without a connection.
   ClientWatch* client = nullptr;
 
@@ -53,6 +59,8 @@ struct Request {
   std::string_view HeaderValue(std::string_view name) const;
   // Returns the first value of that name, or nullopt if the query has none.
   std::optional<std::string_view> QueryValue(std::string_view name) const;
+  // Frees the body, which an assignment would not. Handlers that wait long call it.
+  void FreeBody() { std::string().swap(body); }
 };
 
 // A body that is produced in pieces. `next` is called until it has returned `num_bytes` in all. An

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/api-gateway/http/limits.h"
 #include "services/api-gateway/http/message.h"
 
 namespace lathe::gateway {
@@ -19,6 +20,15 @@ enum class Access {
   // routes that must not fail during an engine restart and that reveal nothing by themselves.
   kKeyUnlessEngineDown,
   kPublic,
+};
+
+// Knowledge about the key of a request that may use a route.
+enum class KeyState {
+  // The route needs no key.
+  kNone,
+  // The engine did not answer, and the gateway has never seen the key accepted.
+  kUnverified,
+  kAccepted,
 };
 
 // Handles one request on the connection's executor. `request` stays alive until the handler
@@ -37,7 +47,8 @@ struct Route {
   std::string description;
   // Query parameters: names in the document's components.
   std::vector<std::string> query;
-  // Schema of the JSON body, by its name in the document's components. Empty: no body.
+  // Schema of the JSON body, by its name in the document's components. Empty: the route takes no
+  // body, and the gateway refuses one without reading it.
   std::string request;
   // True if the body may also be protobuf.
   bool takes_protobuf = false;
@@ -53,10 +64,19 @@ struct Route {
   Access access = Access::kKey;
   // Most bytes of the body as sent.
   int64_t max_body_bytes = 1 << 20;
+  // Most bytes of the body after decompression; 0: max_body_bytes.
+  int64_t max_inflated_bytes = 0;
+  // Bytes that a body may inflate to whatever its size. Beyond them the ratio is bounded.
+  int64_t free_inflated_bytes = kFreeInflatedBytes;
   // True if answers carry the notices to clients. Set only for routes that a program calls at its
   // start or every few minutes, because the SDK logs every notice it receives.
   bool carries_notices = false;
+  // True if the handler uses Request::client or a timer of the connection. The other handlers run
+  // in the pool if the body is large.
+  bool stays_on_connection = false;
   Handler handler;
+
+  bool takes_body() const { return !request.empty(); }
 };
 
 class Router {

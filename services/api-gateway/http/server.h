@@ -38,6 +38,8 @@ class HttpServer {
   void CloseAll();
 
   int64_t num_connections() const;
+  // Memory that requests have reserved, and its bound.
+  const ByteBudget& budget() const { return context_.budget; }
 
  private:
   asio::awaitable<void> AcceptLoop();

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "services/api-gateway/http/client_watch.h"
+#include "services/api-gateway/http/work_pool.h"
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
@@ -36,12 +37,24 @@ asio::awaitable<absl::StatusOr<v1::AwaitSamplesResponse>> Await(
   co_return answer;
 }
 
+asio::awaitable<absl::StatusOr<v1::AwaitSamplesRequest>> ReadQuestion(const Request& request,
+                                                                      absl::Duration hold) {
+  co_return AwaitSamplesFromJson(request.body, hold);
+}
+
 asio::awaitable<absl::StatusOr<Response>> PollCompletions(const RouteContext& context,
                                                           Request& request) {
   if (absl::Status status = CheckJsonType(request); !status.ok()) co_return status;
-  const absl::StatusOr<v1::AwaitSamplesRequest> question =
-      AwaitSamplesFromJson(request.body, context.options.poll_hold);
+  auto reading = ReadQuestion(request, context.options.poll_hold);
+  const bool is_large = request.body.size() >= kLargeBodyBytes && request.pool != nullptr;
+  absl::StatusOr<v1::AwaitSamplesRequest> question = absl::UnknownError("not read");
+  if (is_large) {
+    question = co_await request.pool->Run(std::move(reading));
+  } else {
+    question = co_await std::move(reading);
+  }
   if (!question.ok()) co_return question.status();
+  request.FreeBody();
   const absl::StatusOr<v1::AwaitSamplesResponse> answer =
       co_await Await(context, request, *question);
   if (!answer.ok()) co_return answer.status();
@@ -64,6 +77,7 @@ std::vector<Route> CompletionRoutes(const RouteContext& context) {
        .answer = "RetrieveFuturesResponse",
        .errors = {{429, "Too many polls of this key wait."}},
        .max_body_bytes = kMaxBodyBytes,
+       .stays_on_connection = true,
        .handler = [context](Request& request) { return PollCompletions(context, request); }},
   };
 }

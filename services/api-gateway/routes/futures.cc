@@ -129,6 +129,9 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
 asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Request& request) {
   const absl::StatusOr<v1::GetResultRequest> question = ReadJsonBody(request, kRetrieveFuture);
   if (!question.ok()) co_return question.status();
+  // Thousands of polls wait at a time, without their bodies.
+  request.FreeBody();
+  request.memory.Release();
   const std::string& request_id = question->request_id();
   const SteadyTime deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(context.options.poll_hold);
@@ -163,6 +166,7 @@ std::vector<Route> FutureRoutes(const RouteContext& context) {
                   {429, "Too many polls of this key wait."}},
        .access = Access::kKeyUnlessEngineDown,
        .max_body_bytes = 64 << 10,
+       .stays_on_connection = true,
        .handler = [context](Request& request) { return Poll(context, request); }},
   };
 }

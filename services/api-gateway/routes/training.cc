@@ -16,12 +16,15 @@ namespace {
 using Stub = EngineClient::AsyncStub;
 
 constexpr int64_t kMaxTrainingBytes = int64_t{128} << 20;
+constexpr int64_t kMaxInflatedTrainingBytes = int64_t{512} << 20;
+// Above the SDK's requests of 5 MB. A batch that repeats one datum compresses thousandfold.
+constexpr int64_t kFreeInflatedTrainingBytes = 8 << 20;
 
-absl::Status DecodeBody(const Request& request, bool forward_only,
-                        v1::ForwardBackwardRequest* message) {
+absl::Status DecodeBody(Request& request, bool forward_only, v1::ForwardBackwardRequest* message) {
   const absl::string_view type = AbslView(request.HeaderValue("content-type"));
   if (absl::StartsWithIgnoreCase(type, "application/x-protobuf")) {
-    const absl::Status decoded = ForwardBackwardFromWire(request.body, message);
+    const auto reserve = [&request](int64_t part_bytes) { return request.memory.Add(part_bytes); };
+    const absl::Status decoded = ForwardBackwardFromWire(request.body, message, reserve);
     if (forward_only) message->set_forward_only(true);
     return decoded;
   }
@@ -63,8 +66,10 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
     google::protobuf::Arena arena;
     auto& message = *google::protobuf::Arena::CreateMessage<v1::ForwardBackwardRequest>(&arena);
     const absl::Status decoded = DecodeBody(request, forward_only, &message);
-    std::string().swap(request.body);  // frees the memory, which an assignment would not
+    request.FreeBody();
     if (!decoded.ok()) {
+      // A request that may be sent again takes no place in the sequence.
+      if (decoded.code() == absl::StatusCode::kResourceExhausted) co_return decoded;
       if (!message.model_id().empty() && message.seq_id() > 0) {
         co_await RecordRefusal(engine, request, message, decoded);
       }
@@ -92,6 +97,8 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .takes_protobuf = true,
        .answer = "Future",
        .max_body_bytes = kMaxTrainingBytes,
+       .max_inflated_bytes = kMaxInflatedTrainingBytes,
+       .free_inflated_bytes = kFreeInflatedTrainingBytes,
        .handler = ForwardBackwardHandler(engine, /*forward_only=*/false)},
       // SDKs before 0.25 and plain HTTP users call this route. Newer SDKs set forward_only instead.
       {.method = "POST",
@@ -102,6 +109,8 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .takes_protobuf = true,
        .answer = "Future",
        .max_body_bytes = kMaxTrainingBytes,
+       .max_inflated_bytes = kMaxInflatedTrainingBytes,
+       .free_inflated_bytes = kFreeInflatedTrainingBytes,
        .handler = ForwardBackwardHandler(engine, /*forward_only=*/true)},
       {.method = "POST",
        .pattern = "/api/v1/create_custom_loss",

@@ -87,6 +87,62 @@ TEST_CASE("A body over its limit is refused before and while it is read", "[gate
             .status == 200);
 }
 
+TEST_CASE("A route without a body refuses one and leaves it unread", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  const std::vector<Header> zstd = {{"Content-Encoding", "zstd"}, {"x-api-key", ""}};
+  // The body is not even zstd, which only a reader of the body would notice.
+  const HttpAnswer get = HttpClient(gateway.port()).Exchange("GET", "/livez", "body", zstd);
+  CHECK(get.status == 400);
+  CHECK(CodeOf(get) == "body_not_allowed");
+  CHECK(get.body.find("GET /livez takes no body") != std::string::npos);
+  HttpClient client(gateway.port());
+  CHECK(CodeOf(client.Exchange("DELETE", "/api/v1/auth/apikey/me", "{}")) == "body_not_allowed");
+  CHECK(client.Exchange("GET", "/api/v1/healthz").status == 200);
+  client.SendRaw("GET /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  CHECK(CodeOf(client.Receive()) == "body_not_allowed");
+  CheckAlive(gateway);
+}
+
+TEST_CASE("Without a known key a body has at most 64 KiB while the engine is away", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  const auto post = [&gateway](const std::string& key, const std::string& body,
+                               const std::string& encoding) {
+    return HttpClient(gateway.port())
+        .Exchange("POST", "/api/v1/telemetry", body,
+                  {{"x-api-key", key}, {"Content-Encoding", encoding}});
+  };
+  const std::string large(100'000, ' ');
+  std::string frame(200, '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), large.data(), large.size(), 3));
+  CHECK(post(FakeEngine::kFakeKey, large, "identity").status == 200);
+  engine.StopServing();
+  CHECK(post(FakeEngine::kFakeKey, large, "identity").status == 200);
+  CHECK(CodeOf(post("tml-any", large, "identity")) == "body_too_large");
+  CHECK(CodeOf(post("tml-any", frame, "zstd")) == "decompressed_too_large");
+  CHECK(post("tml-any", large.substr(0, 60'000), "identity").status == 200);
+}
+
+TEST_CASE("A body inflates at most to the bound of its route", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  std::string text = R"({"model_id": ")";
+  for (int i = 0; i < (2 << 20); ++i) text += static_cast<char>('a' + i * i % 25);
+  text += "\"}";
+  std::string frame(text.size(), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), text.data(), text.size(), 3));
+  REQUIRE(frame.size() < (1 << 20));
+  HttpClient client(gateway.port());
+  const HttpAnswer answer =
+      client.Exchange("POST", "/api/v1/get_info", frame,
+                      {{"Content-Encoding", "zstd"}, {"Content-Type", "application/json"}});
+  CHECK(answer.status == 413);
+  CHECK(CodeOf(answer) == "decompressed_too_large");
+  CHECK(answer.body.find("1048576") != std::string::npos);
+  CHECK(answer.body.find("POST /api/v1/get_info") != std::string::npos);
+}
+
 TEST_CASE("Content encodings other than zstd are refused by name", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
@@ -166,6 +222,35 @@ TEST_CASE("Pipelined requests are answered in order, bytes trickling or not", "[
   CHECK(client.Receive().body == R"({"status":"accepted"})");
   for (const char byte : one) client.SendRaw(std::string(1, byte));
   CHECK(client.Receive().status == 200);
+}
+
+TEST_CASE("Large bodies are read whatever their route and encoding", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine, HoldFor(absl::Milliseconds(50)));
+  HttpClient client(gateway.port());
+  const std::string padding(1 << 19, ' ');
+  std::string tokens = "1";
+  for (int i = 1; i < 200'000; ++i) tokens += ",1";
+  const HttpAnswer sample = client.Post(
+      "/api/v1/asample",
+      absl::StrCat(R"({"num_samples":1,"prompt":{"chunks":[{"type":"encoded_text","tokens":[)",
+                   tokens, R"(]}]},"sampling_params":{},"sampling_session_id":"s","seq_id":4})"));
+  CHECK(sample.status == 200);
+  CHECK(engine.last_sample().prompt(0).tokens().size() == 800'000);
+  const HttpAnswer poll = client.Post(
+      "/api/v1/retrieve_futures",
+      absl::StrCat(padding, R"({"target":{"type":"sampling_session","sampling_session_id":"s1"},)"
+                            R"("prev_cursor":4})"));
+  CHECK(poll.status == 200);
+  const std::string body = absl::StrCat(
+      R"({"forward_input":{"loss_fn":"ppo","data":[]},"model_id":"m","seq_id":1})", padding);
+  std::string frame(body.size(), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), body.data(), body.size(), 3));
+  const HttpAnswer training =
+      client.Exchange("POST", "/api/v1/forward", frame,
+                      {{"Content-Type", "application/json"}, {"Content-Encoding", "zstd"}});
+  CHECK(training.status == 200);
+  CHECK(engine.last_forward_backward().model_id() == "m");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "protos/tinker/tinker_public.pb.h"
 #include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
@@ -30,7 +31,8 @@ GatewayOptions WithLimits(const HttpLimits& limits) {
   return options;
 }
 
-TEST_CASE("Slow clients: a connection that never sends a byte ends with the head's time", "[slow]") {
+TEST_CASE("Slow clients: a connection that never sends a byte ends with the head's time",
+          "[slow]") {
   FakeEngine engine;
   RunningGateway gateway(engine,
                          WithLimits({.idle_timeout = absl::Hours(1), .head_timeout = kShort}));
@@ -132,6 +134,69 @@ TEST_CASE("Slow clients: the bound of headers is the configured one", "[slow]") 
   const std::vector<Header> large = {{"X-Large", std::string(2000, 'x')}};
   CHECK(HttpClient(gateway.port()).Exchange("GET", "/api/v1/healthz", "", large).status == 431);
   CheckAlive(gateway);
+}
+
+int64_t InflightBytes(RunningGateway& gateway) {
+  for (const prometheus::MetricFamily& family : gateway.gateway().metrics()->Collect()) {
+    if (family.name == "lathe_gateway_inflight_bytes") {
+      return static_cast<int64_t>(family.metric[0].gauge.value);
+    }
+  }
+  return -1;
+}
+
+// Waits until the memory in flight satisfies `is_reached`.
+template <typename Condition>
+void AwaitInflight(RunningGateway& gateway, Condition is_reached) {
+  asio::io_context io;
+  asio::steady_timer pause(io);
+  while (!is_reached(InflightBytes(gateway))) {
+    pause.expires_after(std::chrono::milliseconds(1));
+    pause.wait();
+  }
+}
+
+TEST_CASE("Slow clients: bodies in flight are bounded, and small requests still pass", "[slow]") {
+  FakeEngine engine;
+  // Room for 2 MB of a body's three copies for each key, and 3.5 MB in all.
+  RunningGateway gateway(engine, WithLimits({.max_inflight_bytes = 12 << 20}));
+  const std::string head =
+      "POST /api/v1/forward_backward HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-fake\r\n"
+      "Content-Type: application/x-protobuf\r\nContent-Length: 1500000\r\n\r\n";
+  HttpClient slow(gateway.port());
+  slow.SendRaw(head + std::string(1'400'000, 'x'));
+  AwaitInflight(gateway, [](int64_t bytes) { return bytes == 3 * 1'500'000; });
+  HttpClient other(gateway.port());
+  other.SendRaw(head);
+  const HttpAnswer refused = other.Receive();
+  CHECK(refused.status == 429);
+  CHECK(CodeOf(refused) == "gateway_full");
+  CHECK(refused.headers.count("retry-after") == 1);
+  CHECK(HttpClient(gateway.port()).Post("/api/v1/telemetry", "{}").status == 200);
+  const HttpAnswer never =
+      HttpClient(gateway.port())
+          .Exchange("POST", "/api/v1/forward_backward", std::string(2'500'000, 'x'),
+                    {{"Content-Type", "application/x-protobuf"}});
+  CHECK(never.status == 413);
+  slow.Close();
+  AwaitInflight(gateway, [](int64_t bytes) { return bytes == 0; });
+}
+
+TEST_CASE("Slow clients: a large body is read, and its memory given back", "[slow]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  tinker_public::ForwardBackwardRequest message;
+  message.set_model_id("m");
+  message.set_seq_id(1);
+  message.add_data()->add_model_input()->mutable_encoded_text()->set_tokens(
+      std::string(4 << 20, 't'));
+  HttpClient client(gateway.port());
+  CHECK(client
+            .Exchange("POST", "/api/v1/forward_backward", message.SerializeAsString(),
+                      {{"Content-Type", "application/x-protobuf"}})
+            .status == 200);
+  CHECK(engine.last_forward_backward().data(0).model_input(0).tokens().size() == 4 << 20);
+  AwaitInflight(gateway, [](int64_t bytes) { return bytes == 0; });
 }
 
 }  // namespace
