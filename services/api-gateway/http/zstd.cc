@@ -49,6 +49,10 @@ absl::Status FromZstd(size_t code, size_t offset) {
     return WithDetail(absl::InvalidArgumentError("zstd window is over the limit of 8 MiB"),
                       "zstd_window");
   }
+  // zstd is given the whole body and room for what its frame declares.
+  if (ZSTD_getErrorCode(code) == ZSTD_error_dstSize_tooSmall) {
+    return BadCompression(offset, "the content is longer than the frame declares");
+  }
   return BadCompression(offset, ZSTD_getErrorName(code));
 }
 
@@ -94,10 +98,6 @@ absl::StatusOr<std::string> InflateZstd(std::string_view compressed, const Infla
     const bool has_room = piece.pos < piece.size;
     num_bytes = piece.pos;
     if (static_cast<int64_t>(num_bytes) > most) return TooLarge(compressed.size(), limits);
-    // zstd would notice at the end of the frame only.
-    if (declared > 0 && static_cast<int64_t>(num_bytes) > declared) {
-      return BadCompression(input.pos, "the content is longer than the frame declares");
-    }
     if (remaining != 0 && has_room && input.pos == input.size) {
       return BadCompression(input.pos, "the frame is truncated");
     }
