@@ -133,8 +133,10 @@ Options ReadOptions(int argc, char** argv) {
   set.Add(&options.gateway.routes.retrieve_futures, "gateway.retrieve_futures", true,
           "asks clients to wait for all their samples with one poll, instead of one poll each");
   set.Add(&options.data_dir, "gateway.data_dir", "",
-          "directory in which the engine keeps checkpoints; needed if the engine names relative "
-          "folders");
+          "the engine's data directory as this process mounts it; empty: no downloads of "
+          "checkpoints");
+  set.Add(&options.gateway.drain_timeout, "gateway.drain_timeout", options.gateway.drain_timeout,
+          "maximum time that a stop waits for requests in progress");
   set.Add(&options.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
           "seconds that a poll waits for its result, at most 40; a hanging engine adds up to 3");
   AddLimits(set, options.gateway.limits);
@@ -166,6 +168,10 @@ Options ReadOptions(int argc, char** argv) {
 
 // Returns an error message, or "" if the options are valid.
 std::string CheckOptions(const Options& options) {
+  if (options.gateway.drain_timeout < absl::ZeroDuration()) {
+    return "drain_timeout is " + absl::FormatDuration(options.gateway.drain_timeout) +
+           ", minimum is 0s";
+  }
   if (options.poll_hold_seconds < 1 || options.poll_hold_seconds > kMaxPollHoldSeconds) {
     return "poll_hold_seconds is " + std::to_string(options.poll_hold_seconds) +
            ", allowed are 1 to 40";

@@ -82,10 +82,13 @@ class RankService:
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _spawn(self, name, arguments):
+        return self._start([*arguments, "--data-dir", self.data_dir], name)
+
+    def _start(self, arguments, name):
         os.makedirs(os.path.join(self.data_dir, "logs"), exist_ok=True)
         with open(self._log_path(name), "ab") as log:
-            return subprocess.Popen([str(BIN / arguments[0]), *arguments[1:], "--data-dir",
-                                     self.data_dir], stdout=log, stderr=log, env=self.env)
+            return subprocess.Popen([str(BIN / arguments[0]), *arguments[1:]],
+                                    stdout=log, stderr=log, env=self.env)
 
     def _spawn_other(self, *arguments):
         self._others.append(self._spawn(arguments[0], arguments))

@@ -27,6 +27,7 @@ constexpr CodeStatus kCodeStatuses[] = {
     {"unsupported_encoding", 415},
     {"unsupported_media_type", 415},
     {"method_not_allowed", 405},
+    {"downloads_not_served", 501},
     {"disk_full", 507},
 };
 

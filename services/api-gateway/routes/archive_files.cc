@@ -4,8 +4,13 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "libs/common/errors.h"
+
 namespace lathe::gateway {
 namespace {
+
+// One slow read of a network file system leaves threads for other downloads.
+constexpr int kNumThreads = 4;
 
 absl::StatusOr<std::unique_ptr<DownloadStream>> OpenNow(const std::filesystem::path& dir,
                                                         std::vector<TarMember> members,
@@ -29,14 +34,21 @@ asio::awaitable<absl::StatusOr<std::string>> ReadHere(std::shared_ptr<DownloadSt
 
 }  // namespace
 
-ArchiveFiles::ArchiveFiles(std::filesystem::path data_dir)
-    : data_dir_(std::move(data_dir)), pool_(1) {}
+ArchiveFiles::ArchiveFiles(const std::filesystem::path& data_dir)
+    : checkpoints_dir_(data_dir.empty() ? data_dir : data_dir / "checkpoints"),
+      pool_(kNumThreads) {}
 
 ArchiveFiles::~ArchiveFiles() { pool_.join(); }
 
 asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> ArchiveFiles::Open(
     std::string dir, std::vector<TarMember> members, bool is_plain) {
-  auto opening = OpenHere(data_dir_ / dir, std::move(members), is_plain);
+  if (checkpoints_dir_.empty()) {
+    co_return WithDetail(
+        absl::UnimplementedError("this gateway serves no downloads: its operator has not set "
+                                 "gateway.data_dir"),
+        "downloads_not_served");
+  }
+  auto opening = OpenHere(checkpoints_dir_ / dir, std::move(members), is_plain);
   co_return co_await asio::co_spawn(pool_, std::move(opening), asio::use_awaitable);
 }
 

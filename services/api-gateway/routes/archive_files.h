@@ -1,4 +1,4 @@
-// Reads checkpoint files on a thread apart from the HTTP threads.
+// Reads checkpoint files on threads apart from the HTTP threads.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -15,22 +15,22 @@ namespace lathe::gateway {
 
 namespace asio = boost::asio;
 
-// Opens and reads downloads on one thread of its own, which may block on the disk.
+// Opens and reads downloads on threads of its own, which may block on the disk.
 class ArchiveFiles {
  public:
-  // Relative folders that the engine names are below `data_dir`.
-  explicit ArchiveFiles(std::filesystem::path data_dir);
-  // Waits for a read in progress.
+  // The folders that the engine names are below DATA_DIR/checkpoints. Empty: no download opens.
+  explicit ArchiveFiles(const std::filesystem::path& data_dir);
+  // Waits for the reads in progress.
   ~ArchiveFiles();
 
   // Opens a download of files in `dir`: if `is_plain`, the only member unchanged, otherwise a tar
-  // of all members.
+  // of all members. Unimplemented without a data_dir.
   asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> Open(
       std::string dir, std::vector<TarMember> members, bool is_plain);
   asio::awaitable<absl::StatusOr<std::string>> ReadNext(std::shared_ptr<DownloadStream> stream);
 
  private:
-  const std::filesystem::path data_dir_;
+  const std::filesystem::path checkpoints_dir_;
   asio::thread_pool pool_;
 };
 

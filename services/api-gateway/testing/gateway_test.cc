@@ -1,6 +1,7 @@
 // Tests the gateway over real sockets, in front of a fake engine.
 #include <stdlib.h>
 
+#include <boost/asio/co_spawn.hpp>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +9,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/errors.h"
+#include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/json/parse_json.h"
+#include "services/api-gateway/routes/archive_files.h"
 #include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
@@ -245,11 +249,11 @@ TEST_CASE("An archive link is absolute, signed, and needs no key", "[gateway]") 
 struct PlainDownload {
   FakeEngine engine;
   std::string dir = "/tmp/lathe-gateway-XXXXXX";
+  v1::OpenArchiveResponse archive;
 
   PlainDownload() {
     REQUIRE(mkdtemp(dir.data()) != nullptr);
     std::ofstream(dir + "/digits") << "0123456789";
-    v1::OpenArchiveResponse archive;
     archive.set_dir(dir);
     archive.set_file_name("digits");
     archive.set_is_plain(true);
@@ -259,6 +263,31 @@ struct PlainDownload {
   }
   ~PlainDownload() { std::filesystem::remove_all(dir); }
 };
+
+TEST_CASE("A gateway reads checkpoints where it mounts the data directory", "[gateway]") {
+  PlainDownload download;
+  const std::filesystem::path folder = download.dir;
+  std::filesystem::create_directories(folder / "checkpoints" / "c1");
+  std::filesystem::rename(folder / "digits", folder / "checkpoints" / "c1" / "digits");
+  download.archive.set_dir("c1");
+  download.engine.SetArchive(download.archive);
+  GatewayOptions options;
+  options.data_dir = folder;
+  RunningGateway gateway(download.engine, options);
+  HttpClient client(gateway.port());
+  CHECK(client.Exchange("GET", "/archive/t0ken-_", "", {}).body == "0123456789");
+}
+
+TEST_CASE("A gateway without a data directory says that it serves no downloads", "[gateway]") {
+  asio::io_context io;
+  ArchiveFiles files("");
+  absl::Status status;
+  asio::co_spawn(io, files.Open("c1", {}, false),
+                 [&](std::exception_ptr, const auto& opened) { status = opened.status(); });
+  io.run();
+  CHECK(ErrorCode(status) == "downloads_not_served");
+  CHECK(HttpStatus(status) == 501);
+}
 
 TEST_CASE("A download is given in ranges", "[gateway]") {
   PlainDownload download;

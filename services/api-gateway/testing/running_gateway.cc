@@ -7,6 +7,8 @@ namespace lathe::gateway {
 
 RunningGateway::RunningGateway(const FakeEngine& engine, GatewayOptions options) {
   options.engine_addresses = {engine.address()};
+  // Tests name folders by absolute paths, which any data directory allows.
+  if (options.data_dir.empty()) options.data_dir = "/nowhere";
   // These are the host names that the tests' clients send.
   if (options.allowed_hosts.empty()) options.allowed_hosts = {"x", "gateway.test"};
   gateway_.emplace(io_, clock_, std::move(options));

@@ -151,7 +151,7 @@ void CommandEncoder::Fill(const SendLoadAdapter& command, v1::EngineMessage& mes
   proto->set_request_id(command.request_id);
   proto->set_model_id(command.model_id);
   proto->set_seq_id(command.seq_id);
-  proto->set_dir(Path(command.dir));
+  proto->set_dir(command.dir);
   proto->set_with_optimizer(command.with_optimizer);
 }
 
@@ -170,7 +170,7 @@ void CommandEncoder::Fill(const SendSaveCheckpoint& command, v1::EngineMessage& 
   proto->set_model_id(command.row.model_id);
   proto->set_seq_id(command.seq_id);
   proto->set_for_sampler(command.row.kind == CheckpointKind::kSampler);
-  proto->set_dir(Path(command.row.dir));
+  proto->set_dir(command.row.dir);
   proto->set_manifest_json(ManifestJson(command.row, command.term));
   proto->set_external(command.row.kind == CheckpointKind::kExternal);
   proto->mutable_age_recipients()->Assign(command.age_recipients.begin(),
@@ -191,7 +191,7 @@ void CommandEncoder::Fill(const SendLoadVersion& command, v1::EngineMessage& mes
   proto->set_version_id(command.version_id);
   proto->set_inflight_seq_id(command.inflight_seq_id);
   if (command.source_group.empty()) {
-    proto->set_dir(Path(command.dir));
+    proto->set_dir(command.dir);
   } else {
     proto->set_source_seq_id(command.source_seq_id);
   }
@@ -204,7 +204,7 @@ void CommandEncoder::Fill(const SendDropVersion& command, v1::EngineMessage& mes
 void CommandEncoder::Fill(const SendSaveVersion& command, v1::EngineMessage& message) const {
   v1::SaveVersion* proto = message.mutable_save_version();
   proto->set_version_id(command.version_id);
-  proto->set_dir(Path(command.dir));
+  proto->set_dir(command.dir);
   proto->set_manifest_json(ManifestJson(command.tenant_id, command.term));
 }
 
@@ -219,7 +219,7 @@ void CommandEncoder::Fill(const SendSnapshot& command, v1::EngineMessage& messag
   v1::Snapshot* proto = message.mutable_snapshot();
   proto->set_snapshot_id(command.snapshot_id);
   proto->set_model_id(command.model_id);
-  proto->set_dir(Path(command.snapshot_id));
+  proto->set_dir(command.snapshot_id);
   proto->set_manifest_json(ManifestJson(command.tenant_id, command.term));
 }
 
@@ -227,7 +227,7 @@ void CommandEncoder::Fill(const SendRestoreAdapter& command, v1::EngineMessage& 
   v1::RestoreAdapter* proto = message.mutable_restore_adapter();
   proto->set_request_id(command.request_id);
   proto->set_model_id(command.model_id);
-  proto->set_dir(Path(command.snapshot_id));
+  proto->set_dir(command.snapshot_id);
 }
 
 void CommandEncoder::Fill(const SendCancel& command, v1::EngineMessage& message) const {

@@ -29,10 +29,8 @@ class CommandEncoder {
   // Called for a request whose body cannot be read.
   using OnLostBody = std::function<void(const std::string& request_id, const absl::Status&)>;
 
-  // The first two must outlive this. Samples that `streams` wants are marked as streamed.
-  // Directories in commands are relative to `checkpoints_dir`.
-  CommandEncoder(Bodies& bodies, SampleStreams& streams, std::filesystem::path checkpoints_dir)
-      : bodies_(bodies), streams_(streams), checkpoints_dir_(std::move(checkpoints_dir)) {}
+  // Both must outlive this. Samples that `streams` wants are marked as streamed.
+  CommandEncoder(Bodies& bodies, SampleStreams& streams) : bodies_(bodies), streams_(streams) {}
 
   // Returns the messages to write, in order. Empty if all bodies of the command are lost.
   std::vector<v1::EngineMessage> Encode(int64_t epoch, const WorkerCommand& command,
@@ -43,7 +41,6 @@ class CommandEncoder {
                                                   const OnLostBody& on_lost_body);
   std::vector<v1::EngineMessage> EncodeSample(int64_t epoch, const SendSample& sample,
                                               const OnLostBody& on_lost_body);
-  std::string Path(const std::string& dir) const { return (checkpoints_dir_ / dir).string(); }
 
   // Encodes commands without a body.
   void Fill(const FormGroup& command, v1::EngineMessage& message) const;
@@ -67,7 +64,6 @@ class CommandEncoder {
 
   Bodies& bodies_;
   SampleStreams& streams_;
-  const std::filesystem::path checkpoints_dir_;
 };
 
 }  // namespace lathe::engine

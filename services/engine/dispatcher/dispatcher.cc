@@ -43,7 +43,7 @@ Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuc
       secret_(std::move(secret)),
       max_idle_heartbeats_(
           static_cast<int>(absl::Ceil(stuck_after, kHeartbeatPeriod) / kHeartbeatPeriod)),
-      encoder_(runtime.bodies(), runtime.streams(), runtime.checkpoints_dir()),
+      encoder_(runtime.bodies(), runtime.streams()),
       supervisors_([this](EventBody event) { runtime_.Post(std::move(event)); },
                    [this](const v1::SupervisorHello& hello) {
                      return CheckPeer(hello.secret(), hello.lathe_version(), "supervisor");

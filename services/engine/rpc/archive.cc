@@ -144,7 +144,7 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const Link& link,
   const std::optional<int64_t> size = SizeOf(link.dir, link.member);
   if (!size) return MissingFile(link.member);
   v1::OpenArchiveResponse response;
-  response.set_dir((checkpoints_dir_ / link.dir).string());
+  response.set_dir(link.dir);
   response.set_is_plain(true);
   response.set_file_name(link.member);
   response.add_files()->set_name(link.member);
@@ -154,7 +154,7 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const Link& link,
 
 absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::ListFiles(const std::string& dir) const {
   v1::OpenArchiveResponse response;
-  response.set_dir((checkpoints_dir_ / dir).string());
+  response.set_dir(dir);
   for (const ListedFile& listed : kFiles) {
     const std::optional<int64_t> size = SizeOf(dir, listed.name);
     if (!size && listed.is_required) return MissingFile(listed.name);

@@ -25,11 +25,11 @@ std::string Floats(size_t count, float value) {
   return bytes;
 }
 
-void WriteCheckpointFiles(const std::string& dir) {
+void WriteCheckpointFiles(const std::filesystem::path& dir) {
   std::filesystem::create_directories(dir);
   for (const char* name :
        {"adapter_config.json", "adapter_model.safetensors", "checkpoint_complete", kManifest}) {
-    std::ofstream(std::filesystem::path(dir) / name) << name;
+    std::ofstream(dir / name) << name;
   }
 }
 
@@ -172,7 +172,9 @@ void FakeWorker::Answer(const lathe::v1::EngineMessage& message) {
     Finish(done);
   } else if (message.has_save_checkpoint()) {
     const lathe::v1::SaveCheckpoint& save = message.save_checkpoint();
-    if (!options_.checkpoints.empty()) WriteCheckpointFiles(save.dir());
+    if (!options_.checkpoints.empty()) {
+      WriteCheckpointFiles(std::filesystem::path(options_.checkpoints) / save.dir());
+    }
     done.set_request_id(save.request_id());
     done.set_size_bytes(123);
     done.set_manifest_sha256(Sha256Hex(kManifest));
