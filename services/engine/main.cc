@@ -21,6 +21,7 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
+#include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/status_macros.h"
@@ -364,5 +365,6 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const lathe::LogLevelReload log_level(settings.config_path);
   return lathe::engine::Run(std::move(settings), signals);
 }

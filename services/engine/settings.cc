@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/logging/log_level.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/core/core_options.h"
 #include "services/engine/core_watch.h"
@@ -119,8 +120,13 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
               {.flag = "metrics-listen"});
-  options.Add(&settings.log_level, "engine.log_level", "info", "debug, info, warn or error");
+  AddLogLevel(options, &settings.log_level);
+  options.SetCheck([&settings]() -> absl::Status {
+    RETURN_IF_ERROR(CheckSettings(settings));
+    return MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules).status();
+  });
   options.ParseOrExit(argc, argv);
+  settings.config_path = options.config_path();
   return settings;
 }
 

@@ -16,6 +16,7 @@ struct Settings {
   std::string data_dir;
   std::string run_dir;
   std::string log_level;
+  std::string config_path;  // of --config; empty: none
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;

@@ -19,6 +19,7 @@
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/fail_point/fail_point.h"
+#include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "services/worker/collectives/rendezvous/awaited_rendezvous.h"
@@ -243,6 +244,7 @@ int main(int argc, char** argv) {
   lathe::worker::UseBlockCacheForTensors();
   lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);
+  const lathe::LogLevelReload log_level(options.config_path);
   if (const absl::Status status = lathe::ArmFailPoints("worker"); !status.ok()) {
     lathe::LogError("fail points are refused", {{"error", status.message()}});
     return lathe::kExitConfiguration;

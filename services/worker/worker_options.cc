@@ -10,6 +10,7 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/launch/launch_place.h"
+#include "libs/common/logging/log_level.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
 
@@ -143,9 +144,14 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
   set.Add(&options.metrics_listen, "metrics.worker_listen", "",
           "HOST:PORT of the page with metrics and health; default: no page",
           {.flag = "metrics-listen"});
-  set.Add(&options.log_level, "log.level", "info", "debug, info, warn or error",
-          {.flag = "log-level"});
+  AddLogLevel(set, &options.log_level);
+  set.SetCheck([&options] {
+    WorkerOptions launched = options;
+    launched.rank = std::max<int64_t>(launched.rank, 0);  // a launcher says the missing rank
+    return Validate(launched);
+  });
   set.ParseOrExit(argc, argv);
+  options.config_path = set.config_path();
   return options;
 }
 

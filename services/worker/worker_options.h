@@ -40,6 +40,7 @@ struct WorkerOptions {
   std::string nonfinite_gradients;
   std::string metrics_listen;  // empty: no metrics page
   std::string log_level;
+  std::string config_path;  // of --config; empty: none
 };
 
 // Reads flags, environment and file. Ends the process on an error.

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
+#include "tools/lathe/commands/config_command.h"
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
@@ -45,6 +46,8 @@ constexpr Verb kVerbs[] = {
     {"tenants", TenantsCommand,
      "  lathe tenants list                   lists limits and usage of the tenants\n"
      "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"},
+    {"config", ConfigCommand,
+     "  lathe config check FILE              says whether every program accepts a file\n"},
     {"export", ExportCommand,
      "  lathe export --merged tinker://… --model ./Qwen3-0.6B --out ./merged\n"},
 };

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <regex>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ namespace {
 // All sections that Lathe processes read.
 constexpr std::array kSections = {"up",      "data",   "keys", "status", "gateway",
                                   "engine",  "worker", "lora", "export", "log",
-                                  "metrics", "ranks",  "move"};
+                                  "metrics", "ranks",  "move", "tenants"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
@@ -60,6 +61,7 @@ struct OptionSet::FlagValues {
   std::map<std::string, std::vector<std::string>> values;
   std::string config_path;
   bool show_config = false;
+  bool check_config = false;
 };
 
 OptionSet::OptionSet(std::string program, std::string description)
@@ -84,6 +86,11 @@ absl::Status OptionSet::Parse(int argc, const char* const* argv) {
   if (!wrong.empty()) return ConfigurationError(absl::StrJoin(wrong, "\n"));
   RETURN_IF_ERROR(ApplyFlags(flags));
   if (flags.show_config) return absl::CancelledError(DumpWithOrigin());
+  if (flags.check_config) {
+    const absl::Status valid = check_ ? check_() : absl::OkStatus();
+    if (!valid.ok()) return ConfigurationError(std::string(valid.message()));
+    return absl::CancelledError("the configuration is valid\n");
+  }
   return CheckRequired();
 }
 
@@ -101,10 +108,16 @@ void OptionSet::ParseOrExit(int argc, const char* const* argv) {
 
 absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues& flags) {
   CLI::App app(description_, program_);
+  const bool only_shows = std::any_of(argv, argv + argc, [](const char* argument) {
+    return std::string_view(argument) == "--check-config" ||
+           std::string_view(argument) == "--show-config";
+  });
   app.set_version_flag("--version", std::string(kVersion));
   app.add_option("--config", flags.config_path, "YAML file");
   app.add_flag("--show-config", flags.show_config, "print every option with its origin");
-  std::vector<std::string> names = {"--config", "--show-config", "--help", "--version"};
+  app.add_flag("--check-config", flags.check_config, "check the values of the options and end");
+  std::vector<std::string> names = {"--config", "--show-config", "--check-config", "--help",
+                                    "--version"};
   std::map<std::string, CLI::Option*> by_key;
   for (Option& option : options_) {
     if (option.traits.secret) continue;
@@ -123,7 +136,8 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
     by_key[option.key] = flag;
   }
   for (Positional& positional : positionals_) {
-    app.add_option(positional.name, *positional.target, positional.help)->required();
+    // CLI11 demands it only without --check-config and --show-config.
+    app.add_option(positional.name, *positional.target, positional.help)->required(!only_shows);
   }
   app.allow_extras();
   try {

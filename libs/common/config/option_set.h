@@ -4,12 +4,15 @@
 //   options.Add(&listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
 //   options.ParseOrExit(argc, argv);
 //
+// --check-config only says whether the values are valid (exit codes 0 and 78).
+//
 // Key `section.name` is the flag --name (underscores become dashes), the environment variable
 // LATHE_SECTION__NAME and, in the file of --config, `section: {name: value}`. An unknown flag is an
 // error that names the nearest key. So is an unknown key of a section that this process has.
 // Sections of other processes (see kSections) are ignored, so that one file serves all processes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -64,9 +67,12 @@ class OptionSet {
   // Adds an argument without dashes, which is always required.
   void AddPositional(std::string* target, std::string name, std::string help);
 
+  // Sets the bounds of the values, which --check-config verifies. `check` returns InvalidArgument.
+  void SetCheck(std::function<absl::Status()> check) { check_ = std::move(check); }
+
   // Returns InvalidArgument with the code (ErrorCode) "usage" for flags and "configuration" for
-  // other sources. Returns Cancelled with the text to print for --help, --version and
-  // --show-config.
+  // other sources. Returns Cancelled with the text to print for --help, --version, --show-config
+  // and --check-config. The last two do not demand required options, which may be flags elsewhere.
   absl::Status Parse(int argc, const char* const* argv);
 
   // Like Parse, but prints the message and exits: 0 after --help and the like, 2 for usage, 78 for
@@ -114,6 +120,7 @@ class OptionSet {
   const std::string description_;
   std::vector<Option> options_;
   std::vector<Positional> positionals_;
+  std::function<absl::Status()> check_;
   std::string config_path_;
 };
 

@@ -45,10 +45,27 @@ void Log(spdlog::level::level_enum level, std::string_view level_name, std::stri
 
 void InitLogging(std::string_view service, std::string_view level) {
   TheSink().service = service;
+  SetLogLevel(level);
+}
+
+void SetLogLevel(std::string_view level) {
   TheSink().logger->set_level(level == "debug"   ? spdlog::level::debug
                               : level == "warn"  ? spdlog::level::warn
                               : level == "error" ? spdlog::level::err
                                                  : spdlog::level::info);
+}
+
+std::string_view LogLevel() {
+  switch (TheSink().logger->level()) {
+    case spdlog::level::debug:
+      return "debug";
+    case spdlog::level::warn:
+      return "warn";
+    case spdlog::level::err:
+      return "error";
+    default:
+      return "info";
+  }
 }
 
 void LogDebug(std::string_view message, std::initializer_list<LogField> fields) {

@@ -58,6 +58,10 @@ struct LogField {
 // another word counts as info. Without this call, lines have no service and debug is off.
 void InitLogging(std::string_view service, std::string_view level = "info");
 
+// Change and return the minimum level. Any thread.
+void SetLogLevel(std::string_view level);
+std::string_view LogLevel();
+
 // Log one line. Any thread.
 void LogDebug(std::string_view message, std::initializer_list<LogField> fields = {});
 void LogInfo(std::string_view message, std::initializer_list<LogField> fields = {});
