@@ -7,7 +7,6 @@
 namespace lathe::gateway {
 namespace {
 
-constexpr size_t kMaxEntries = 10'000;
 constexpr size_t kMaxKeyBytes = 4096;
 // Longest lifetime of an entry, whatever the engine allows. A revoked key stops working within it.
 constexpr absl::Duration kMaxLifetime = absl::Seconds(5);
@@ -78,26 +77,29 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
 std::optional<absl::Status> CredentialCache::Find(const std::string& api_key) {
   const absl::Time now = clock_.Now();
   absl::MutexLock lock(&mu_);
-  const auto entry = entries_.find(api_key);
-  if (entry == entries_.end() || entry->second.expires_at <= now) return std::nullopt;
-  return entry->second.status;
+  for (const auto* entries : {&accepted_, &refused_}) {
+    const auto entry = entries->find(api_key);
+    if (entry != entries->end() && entry->second.expires_at > now) return entry->second.status;
+  }
+  return std::nullopt;
 }
 
 bool CredentialCache::WasGood(const std::string& api_key) {
   absl::MutexLock lock(&mu_);
-  const auto entry = entries_.find(api_key);
-  return entry != entries_.end() && entry->second.status.ok();
+  return accepted_.contains(api_key);
 }
 
 void CredentialCache::Remember(const std::string& api_key, absl::Status status,
                                absl::Duration lifetime) {
   const absl::Time now = clock_.Now();
   absl::MutexLock lock(&mu_);
-  if (entries_.size() >= kMaxEntries) {
-    absl::erase_if(entries_, [now](const auto& item) { return item.second.expires_at <= now; });
-  }
-  if (entries_.size() >= kMaxEntries) return;
-  entries_[api_key] = {now + std::min(lifetime, kMaxLifetime), std::move(status)};
+  // Refusals have a map of their own, so that wrong keys cannot push out good ones.
+  auto& entries = status.ok() ? accepted_ : refused_;
+  (status.ok() ? refused_ : accepted_).erase(api_key);
+  // Any entry may go: its key then costs one more call. A search for an expired one would make
+  // every miss cost as much as the whole map.
+  if (entries.size() >= kMaxEntries && !entries.contains(api_key)) entries.erase(entries.begin());
+  entries[api_key] = {now + std::min(lifetime, kMaxLifetime), std::move(status)};
 }
 
 }  // namespace lathe::gateway

@@ -22,6 +22,9 @@ namespace lathe::gateway {
 // key may do. Thread-safe.
 class CredentialCache {
  public:
+  // Most accepted keys to remember, and most refused ones.
+  static constexpr size_t kMaxEntries = 10'000;
+
   // `engine` and `clock` must outlive it. `max_failed_keys` is the bound of FailedAttempts.
   CredentialCache(EngineClient& engine, Clock& clock, int64_t max_failed_keys)
       : engine_(engine), clock_(clock), failed_(clock, max_failed_keys) {}
@@ -50,7 +53,8 @@ class CredentialCache {
   Clock& clock_;
   FailedAttempts failed_;
   absl::Mutex mu_;
-  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Entry> accepted_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Entry> refused_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lathe::gateway
