@@ -69,7 +69,8 @@ absl::Status Gateway::CheckLive() const {
 absl::Status Gateway::Listen(const std::string& address) {
   ASSIGN_OR_RETURN(AllowedHosts hosts,
                    AllowedHosts::For(address, options_.allowed_hosts, options_.routes.public_url));
-  return server_.Listen(address, std::move(hosts));
+  ASSIGN_OR_RETURN(TrustedProxies proxies, TrustedProxies::Parse(options_.trusted_proxies));
+  return server_.Listen(address, std::move(hosts), std::move(proxies));
 }
 
 void Gateway::Drain() {

@@ -36,6 +36,8 @@ struct GatewayOptions {
   // Names allowed in the Host header, besides those of the public URL and loopback; see
   // AllowedHosts.
   std::vector<std::string> allowed_hosts;
+  // Addresses and networks of proxies; see TrustedProxies.
+  std::vector<std::string> trusted_proxies;
   HttpLimits limits;
   NoticeOptions notices;
   // No certificate: the API is served without TLS.

@@ -102,6 +102,10 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.allowed_hosts, "gateway.allowed_hosts", {},
           "names allowed in the Host header, besides those of public_url and loopback; *: any "
           "name; empty on an address other than loopback: any name");
+  set.Add(&settings.gateway.trusted_proxies, "gateway.trusted_proxies", {},
+          "addresses or networks of the proxies in front of the gateway, such as 10.0.0.0/8; it "
+          "takes the client's address from their X-Forwarded-For and the scheme from their "
+          "X-Forwarded-Proto");
   set.Add(&settings.gateway.routes.jwt_auth, "gateway.jwt_auth", false,
           "asks clients to exchange their key for tokens that are valid for an hour");
   set.Add(&settings.gateway.routes.retrieve_futures, "gateway.retrieve_futures", true,
@@ -164,6 +168,7 @@ absl::Status CheckSettings(const Settings& settings) {
         absl::StrCat("threads is ", settings.num_threads, ", allowed are 1 to 64"));
   }
   RETURN_IF_ERROR(CheckTlsFiles(settings.gateway.tls));
+  RETURN_IF_ERROR(TrustedProxies::Parse(settings.gateway.trusted_proxies).status());
   RETURN_IF_ERROR(CheckNotices(settings.gateway.notices));
   RETURN_IF_ERROR(CheckExposure({.option = "listen",
                                  .address = settings.listen,

@@ -64,7 +64,7 @@ asio::awaitable<void> Connection::Run() {
   ErrorCodeHolder ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   stream_.socket().non_blocking(true, ignored);
-  peer_ = OwnerOf(stream_.socket().remote_endpoint(ignored).address());
+  peer_ = stream_.socket().remote_endpoint(ignored).address();
   stream_.SetTimeout(context_.limits.head_timeout);
   const ErrorCodeHolder error = co_await stream_.Handshake();
   if (!error) {
@@ -159,7 +159,7 @@ asio::awaitable<Connection::Outcome> Connection::ReadHead() {
   }
   request_ = std::move(parsed->request);
   request_.is_tls = stream_.is_tls();
-  request_.peer = peer_;
+  context_.proxies.Apply(peer_, request_);
   refusal_ = context_.hosts.Check(request_);
   if (refusal_.ok()) refusal_ = CheckOrigin(request_);
   if (!refusal_.ok()) co_return Outcome::kRefused;

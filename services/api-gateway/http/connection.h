@@ -23,6 +23,7 @@
 #include "services/api-gateway/http/notices.h"
 #include "services/api-gateway/http/read_head.h"
 #include "services/api-gateway/http/router.h"
+#include "services/api-gateway/http/trusted_proxies.h"
 #include "services/api-gateway/http/work_pool.h"
 
 namespace lathe::gateway {
@@ -57,6 +58,8 @@ struct ConnectionContext {
   HttpLimits limits;
   // Hosts that requests may name. Set before the first connection.
   AllowedHosts hosts = {};
+  // Set before the first connection, too.
+  TrustedProxies proxies = {};
   ByteBudget budget{limits.max_inflight_bytes};
   WorkPool pool = {};
   // Once true, no connection reads another request. Never reset.

@@ -21,14 +21,10 @@ struct CodeStatus {
 };
 // Error words with a more specific HTTP status than that of their status code.
 constexpr CodeStatus kCodeStatuses[] = {
-    {"body_too_large", 413},
-    {"decompressed_too_large", 413},
-    {"headers_too_large", 431},
-    {"unsupported_encoding", 415},
-    {"unsupported_media_type", 415},
-    {"method_not_allowed", 405},
-    {"downloads_not_served", 501},
-    {"disk_full", 507},
+    {"body_too_large", 413},         {"decompressed_too_large", 413},
+    {"headers_too_large", 431},      {"unsupported_encoding", 415},
+    {"unsupported_media_type", 415}, {"method_not_allowed", 405},
+    {"downloads_not_served", 501},   {"disk_full", 507},
 };
 
 std::string_view Hint(const std::string& word) {

@@ -22,11 +22,11 @@ struct HttpLimits {
   // Most open connections. Any further connection is closed at once.
   int64_t max_connections = 20'000;
   // Most open connections from one address, so that one client cannot take them all. An IPv6 /64
-  // counts as one address. 0: no limit per address, for use behind a proxy.
+  // counts as one address, and trusted proxies do not count. 0: no limit per address.
   int64_t max_connections_per_address = 10'000;
 
   // Refused keys from one address in a minute, after which its further keys are checked slowly.
-  // Keys known to be good are not slowed. 0: no limit, for use behind a proxy.
+  // Keys known to be good are not slowed. 0: no limit.
   int64_t max_failed_keys_per_minute = 100;
 
   // Most polls of one key that wait at a time. Any further poll is answered 429. Below

@@ -58,9 +58,11 @@ HttpServer::HttpServer(asio::io_context& io, const Router& router, HttpHooks hoo
       tls_(tls.enabled() ? std::make_unique<TlsContexts>(std::move(tls)) : nullptr),
       acceptor_(asio::make_strand(io)) {}
 
-absl::Status HttpServer::Listen(const std::string& address, AllowedHosts hosts) {
+absl::Status HttpServer::Listen(const std::string& address, AllowedHosts hosts,
+                                TrustedProxies proxies) {
   ASSIGN_OR_RETURN(const asio::ip::tcp::endpoint endpoint, ParseAddress(address));
   context_.hosts = std::move(hosts);
+  context_.proxies = std::move(proxies);
   if (tls_) RETURN_IF_ERROR(tls_->Load());
   boost::system::error_code error;
   acceptor_.open(endpoint.protocol(), error);
@@ -97,7 +99,9 @@ void HttpServer::Serve(asio::ip::tcp::socket socket) {
   boost::system::error_code error;
   const auto peer = socket.remote_endpoint(error);
   if (error) return;  // the client has disconnected already
-  ConnectionSlots::Slot slot = slots_.Take(peer.address());
+  ConnectionSlots::Slot slot = context_.proxies.Contains(peer.address())
+                                   ? std::make_shared<int>(0)
+                                   : slots_.Take(peer.address());
   if (!slot) return;
   const std::shared_ptr<asio::ssl::context> tls = tls_ ? tls_->Current() : nullptr;
   const auto connection =

@@ -25,10 +25,12 @@ class HttpServer {
              TlsFiles tls);
 
   // Starts to accept on `address`, HOST:PORT. The host is an IP address or "localhost"; port 0
-  // takes a free port. Refuses requests for hosts other than `hosts`. Returns InvalidArgument for a
+  // takes a free port. Refuses requests for hosts other than `hosts`. Connections of `proxies` are
+  // not counted per address. Returns InvalidArgument for a
   // malformed address, Unavailable if it cannot be bound, and the errors of LoadServerContext if
   // TLS cannot be used.
-  absl::Status Listen(const std::string& address, AllowedHosts hosts = {});
+  absl::Status Listen(const std::string& address, AllowedHosts hosts = {},
+                      TrustedProxies proxies = {});
   int port() const { return port_; }
 
   // Stops accepting and closes connections that are between requests. The others close after their
