@@ -18,7 +18,8 @@ constexpr absl::Duration kMaxPulseAge = absl::Seconds(30);
 }  // namespace
 
 Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
-    : options_(std::move(options)),
+    : executor_(io.get_executor()),
+      options_(std::move(options)),
       engine_(options_.engine_addresses, Dialer(options_.engine_tls)),
       watch_(io.get_executor(), engine_),
       polls_(options_.limits.max_polls_per_key),
@@ -50,6 +51,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
 void Gateway::Pulse() {
   if (is_pulse_over_) return;
   pulsed_at_ = std::chrono::steady_clock::now();
+  if (grpc_ && !is_draining_) grpc_->SetServing(CheckReady().ok());
   pulse_timer_.expires_after(kPulsePeriod);
   pulse_timer_.async_wait([this](boost::system::error_code) { Pulse(); });
 }
@@ -73,6 +75,32 @@ absl::Status Gateway::Listen(const std::string& address) {
   return server_.Listen(address, std::move(hosts), std::move(proxies));
 }
 
+absl::Status Gateway::ListenGrpc(const std::string& address) {
+  ASSIGN_OR_RETURN(TrustedProxies proxies, TrustedProxies::Parse(options_.trusted_proxies));
+  const HttpLimits& limits = options_.limits;
+  ASSIGN_OR_RETURN(
+      grpc_,
+      GrpcServer::Start(
+          {.address = address,
+           .tls = options_.tls,
+           .max_message_bytes = limits.max_inflated_bytes,
+           .max_memory_bytes = limits.max_inflight_bytes,
+           .handshake_timeout = limits.head_timeout,
+           .idle_timeout = limits.idle_timeout},
+          {.executor = executor_,
+           .engine = engine_,
+           .budget = server_.budget(),
+           .authorize = [this](
+                            const Route& route,
+                            const Request& request) { return credentials_.Check(route, request); },
+           .proxies = std::move(proxies),
+           .max_calls_per_key = limits.max_polls_per_key,
+           .reflection = options_.grpc_reflection,
+           .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); }}));
+  is_grpc_open_ = true;
+  return absl::OkStatus();
+}
+
 void Gateway::Drain() {
   LogInfo("draining",
           {{"connections", server_.num_connections()}, {"waiting_polls", polls_.num_waiting()}});
@@ -81,6 +109,13 @@ void Gateway::Drain() {
   polls_.EndAll();
   const auto deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.drain_timeout);
+  // The shutdown waits for calls, so it may not hold up the threads that serve them.
+  if (grpc_) {
+    grpc_drain_.emplace("grpc-drain", [this] {
+      grpc_->Shutdown(options_.drain_timeout);
+      is_grpc_open_ = false;
+    });
+  }
   asio::post(drain_timer_.get_executor(), [this, deadline] { AwaitConnections(deadline); });
 }
 
@@ -90,7 +125,7 @@ void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
     engine_.CancelAll();
     server_.CloseAll();
   }
-  if (is_late || server_.num_connections() == 0) {
+  if (!is_grpc_open_ && (is_late || server_.num_connections() == 0)) {
     watch_.Stop();
     asio::post(pulse_timer_.get_executor(), [this] {
       is_pulse_over_ = true;

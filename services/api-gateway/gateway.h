@@ -7,14 +7,17 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "libs/common/concurrency/named_thread.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/auth/credential_cache.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/grpc/grpc_server.h"
 #include "services/api-gateway/http/server.h"
 #include "services/api-gateway/metrics.h"
 #include "services/api-gateway/routes/archive_files.h"
@@ -38,6 +41,8 @@ struct GatewayOptions {
   std::vector<std::string> allowed_hosts;
   // Addresses and networks of proxies; see TrustedProxies.
   std::vector<std::string> trusted_proxies;
+  // Offers gRPC reflection.
+  bool grpc_reflection = false;
   HttpLimits limits;
   NoticeOptions notices;
   // No certificate: the API is served without TLS.
@@ -54,6 +59,10 @@ class Gateway {
   // HttpServer::Listen.
   absl::Status Listen(const std::string& address);
   int port() const { return server_.port(); }
+  // Starts to serve gRPC on `address`, HOST:PORT, with the same certificate and keys. Errors as
+  // GrpcServer::Start.
+  absl::Status ListenGrpc(const std::string& address);
+  int grpc_port() const { return grpc_ ? grpc_->port() : 0; }
   const Router& router() const { return router_; }
 
   // Returns the metrics of the internal page. Callable from any thread.
@@ -74,6 +83,7 @@ class Gateway {
   // Sets pulsed_at_ once a second, as proof that the threads of `io` run.
   void Pulse();
 
+  const asio::any_io_executor executor_;
   GatewayOptions options_;
   EngineClient engine_;
   WatchClient watch_;
@@ -89,6 +99,9 @@ class Gateway {
   asio::steady_timer pulse_timer_;
   bool is_pulse_over_ = false;
   asio::steady_timer drain_timer_;
+  std::unique_ptr<GrpcServer> grpc_;
+  std::atomic<bool> is_grpc_open_ = false;
+  std::optional<NamedThread> grpc_drain_;
 };
 
 }  // namespace lathe::gateway

@@ -79,6 +79,13 @@ int Main(int argc, char** argv) {
     return status.code() == absl::StatusCode::kInvalidArgument ? kExitConfiguration
                                                                : kExitUnavailable;
   }
+  if (!settings.grpc_listen.empty()) {
+    if (const absl::Status status = gateway.ListenGrpc(settings.grpc_listen); !status.ok()) {
+      LogError("cannot listen", {{"address", settings.grpc_listen}, {"error", status.message()}});
+      return kExitUnavailable;
+    }
+    LogInfo("grpc", {{"address", settings.grpc_listen}, {"port", gateway.grpc_port()}});
+  }
   std::unique_ptr<MetricsServer> metrics;
   if (!settings.metrics_listen.empty()) {
     auto started = MetricsServer::Start(

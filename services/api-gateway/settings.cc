@@ -97,6 +97,10 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.engine_tls.key, "gateway.engine_key", "",
           "PEM file of its private key");
   set.Add(&settings.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
+  set.Add(&settings.grpc_listen, "gateway.grpc_listen", "",
+          "address of the gRPC services, HOST:PORT; empty: none");
+  set.Add(&settings.gateway.grpc_reflection, "gateway.reflection", false,
+          "also offers gRPC reflection, without a key");
   set.Add(&settings.gateway.routes.public_url, "gateway.public_url", "",
           "scheme and host of download links; empty: from the Host header");
   set.Add(&settings.gateway.allowed_hosts, "gateway.allowed_hosts", {},
@@ -123,9 +127,10 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.tls.key, "gateway.tls_key", "", "PEM file of its private key");
   set.Add(&settings.gateway.tls.client_ca, "gateway.tls_client_ca", "",
           "PEM file with CAs; clients must present a certificate that one of them signed");
-  set.Add(&settings.insecure_i_know, "gateway.insecure_i_know", false,
-          "allows listen to be an address that other machines reach, and engine to be another "
-          "machine, without TLS");
+  set.Add(
+      &settings.insecure_i_know, "gateway.insecure_i_know", false,
+      "allows listen and grpc_listen to be addresses that other machines reach, and engine to be "
+      "another machine, without TLS");
   NoticeOptions& notices = settings.gateway.notices;
   set.Add(&notices.notice, "gateway.notice", "",
           "text that SDKs since 0.34 write into their users' logs; empty: none");
@@ -174,6 +179,12 @@ absl::Status CheckSettings(const Settings& settings) {
                                  .address = settings.listen,
                                  .has_tls = settings.gateway.tls.enabled(),
                                  .insecure_i_know = settings.insecure_i_know}));
+  if (!settings.grpc_listen.empty()) {
+    RETURN_IF_ERROR(CheckExposure({.option = "grpc_listen",
+                                   .address = settings.grpc_listen,
+                                   .has_tls = settings.gateway.tls.enabled(),
+                                   .insecure_i_know = settings.insecure_i_know}));
+  }
   RETURN_IF_ERROR(CheckChannelTls(settings.gateway.engine_tls, settings.gateway.engine_addresses,
                                   settings.insecure_i_know));
   return CheckLimits(settings.gateway.limits);

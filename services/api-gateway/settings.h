@@ -15,6 +15,7 @@ inline constexpr int64_t kMinInflightBytes = 256 << 20;
 struct Settings {
   GatewayOptions gateway;
   std::string listen;
+  std::string grpc_listen;  // empty: no gRPC
   std::string data_dir;
   std::string log_level;
   std::string config_path;  // of --config; empty: none

@@ -14,7 +14,7 @@ namespace {
 
 void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
-              "HOST:PORT of the public gRPC service; empty: none");
+              "HOST:PORT for gateways of other machines, on a private network; empty: none");
   options.Add(
       &settings.servers.tls.cert, "engine.tls_cert", "",
       "PEM file with the certificate chain of grpc_listen and worker_listen; read again when it "
@@ -30,8 +30,6 @@ void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
               "allows grpc_listen and worker_listen to be addresses that other machines reach, "
               "without TLS");
-  options.Add(&settings.servers.reflection, "engine.reflection", false,
-              "also enables gRPC reflection on the public service");
 }
 
 void AddTimeouts(OptionSet& options, Settings& settings) {

@@ -17,7 +17,7 @@ NODE_EXAMPLE = ROOT / "examples" / "grpc_node"
 def server():
     port = free_port()
     with LatheServer(tiny_model(), args=["--grpc-listen", f"127.0.0.1:{port}"],
-                     env={"LATHE_ENGINE__REFLECTION": "true"}) as running:
+                     env={"LATHE_GATEWAY__REFLECTION": "true"}) as running:
         running.grpc_address = f"127.0.0.1:{port}"
         yield running
 

@@ -161,7 +161,7 @@ def test_an_exchanged_certificate_is_served_without_a_restart(server, authority,
     # Of another pair, as between two steps of an exchange.
     ("key", lambda authority: pathlib.Path(authority.key("client")).read_bytes())])
 @pytest.mark.parametrize("listener, program, alpn", [("port", "gateway", None),
-                                                     ("grpc_port", "engine", ["h2"])])
+                                                     ("grpc_port", "gateway", ["h2"])])
 def test_files_that_cannot_be_used_leave_the_last_certificate(server, authority, listener, program,
                                                               alpn, broken, content):
     port = getattr(server, listener)

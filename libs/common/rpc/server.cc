@@ -83,6 +83,10 @@ class TlsWatch {
 void TlsWatchDeleter::operator()(TlsWatch* watch) const { delete watch; }
 
 void ApplyServerDefaults(grpc::ServerBuilder& builder) {
+  // A message that gRPC inflates could be a thousand times as large as what was sent.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
   grpc::EnableDefaultHealthCheckService(true);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);

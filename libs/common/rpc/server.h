@@ -12,8 +12,9 @@
 
 namespace lathe {
 
-// Sets limits and keepalive that match MakeChannel, turns off port reuse, and enables the service
-// grpc.health.v1. `server->GetHealthCheckService()->SetServingStatus(false)` begins a shutdown.
+// Sets limits and keepalive that match MakeChannel, turns off port reuse and compression, and
+// enables the service grpc.health.v1. `server->GetHealthCheckService()->SetServingStatus(false)`
+// begins a shutdown.
 void ApplyServerDefaults(grpc::ServerBuilder& builder);
 
 // Listens on `address`, "unix:PATH" or "HOST:PORT". After BuildAndStart, `*port` (may be null)

@@ -99,6 +99,8 @@ class EngineClient {
   // Address that calls go to now. A stream dials it itself, because it needs a connection of its
   // own.
   std::string current_address() const;
+  // Connection to that address, for calls that this class does not make.
+  std::shared_ptr<grpc::Channel> current_channel() const { return peers_[current_].channel; }
   // Reports that `address` did not answer or does not lead. If it is the current address, the next
   // address becomes current.
   void ReportUnavailable(const std::string& address);

@@ -41,15 +41,15 @@ std::optional<ip::network_v6> ParseNetwork(const std::string& text) {
 }
 
 // Parses "1.2.3.4", "1.2.3.4:80", "::1" or "[::1]:80". Proxies write all of these.
-std::optional<ip::address> ParseClient(std::string_view text) {
-  text = absl::StripAsciiWhitespace(text);
-  if (absl::StartsWith(text, "[")) {
+std::optional<ip::address> ParseClient(std::string text) {
+  absl::StripAsciiWhitespace(&text);
+  if (text.starts_with("[")) {
     text = text.substr(1, text.find(']') - 1);
   } else if (std::count(text.begin(), text.end(), ':') == 1) {
     text = text.substr(0, text.find(':'));
   }
   boost::system::error_code error;
-  const ip::address address = ip::make_address(std::string(text), error);
+  const ip::address address = ip::make_address(text, error);
   if (error) return std::nullopt;
   return address;
 }
@@ -79,13 +79,12 @@ bool TrustedProxies::Contains(const ip::address& address) const {
 void TrustedProxies::Apply(const ip::address& peer, Request& request) const {
   request.peer = OwnerOf(peer);
   if (!Contains(peer)) return;
-  if (const std::string_view scheme = request.HeaderValue("x-forwarded-proto"); !scheme.empty()) {
-    request.is_tls = absl::EqualsIgnoreCase(scheme, "https");
-  }
+  const std::string scheme(request.HeaderValue("x-forwarded-proto"));
+  if (!scheme.empty()) request.is_tls = absl::EqualsIgnoreCase(scheme, "https");
   // A proxy appends, either to the header or as a further header of that name.
   for (auto header = request.headers.rbegin(); header != request.headers.rend(); ++header) {
     if (!absl::EqualsIgnoreCase(header->name, "x-forwarded-for")) continue;
-    const std::vector<std::string_view> hops = absl::StrSplit(header->value, ',');
+    const std::vector<std::string> hops = absl::StrSplit(header->value, ',');
     for (auto hop = hops.rbegin(); hop != hops.rend(); ++hop) {
       const std::optional<ip::address> address = ParseClient(*hop);
       if (!address) return;

@@ -20,6 +20,14 @@ RunningGateway::RunningGateway(const FakeEngine& engine, GatewayOptions options)
   second_.emplace("http-1", [this] { io_.run(); });
 }
 
+int RunningGateway::ListenGrpc() {
+  if (const absl::Status status = gateway_->ListenGrpc("127.0.0.1:0"); !status.ok()) {
+    std::cerr << status << std::endl;
+    std::abort();
+  }
+  return gateway_->grpc_port();
+}
+
 RunningGateway::~RunningGateway() { Stop(); }
 
 void RunningGateway::Stop() {

@@ -18,6 +18,8 @@ class RunningGateway {
   ~RunningGateway();
 
   int port() const { return gateway_->port(); }
+  // Starts to serve gRPC. Returns the port.
+  int ListenGrpc();
   Gateway& gateway() { return *gateway_; }
   FakeClock& clock() { return clock_; }
   // Drains the gateway and joins its threads.

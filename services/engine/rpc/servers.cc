@@ -183,15 +183,14 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
 }
 
 absl::StatusOr<Servers> Servers::Start(const ServerOptions& options, const Services& services) {
-  // The plugin applies to every server that is built after this call.
-  const auto add_reflection = [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); };
   Servers servers;
   ASSIGN_OR_RETURN(servers.workers_, StartServices(WorkerListener(options, &servers.worker_port_),
                                                    servers.tls_watches_, {&services.workers}));
-  if (options.reflection) add_reflection();
+  // Reflection applies to every server that is built from here on. Gateways decide whether they
+  // pass it on.
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   ASSIGN_OR_RETURN(servers.engine_, StartServices(EngineListener(options, &servers.grpc_port_),
                                                   servers.tls_watches_, services.engine));
-  if (!options.reflection) add_reflection();
   ASSIGN_OR_RETURN(servers.admin_,
                    StartServices(AdminListener(options), servers.tls_watches_, {&services.admin}));
   return servers;

@@ -44,8 +44,6 @@ struct ServerOptions {
   std::string worker_client_ca;
   // Allows grpc_listen and worker_listen on other addresses than loopback without TLS.
   bool allow_insecure = false;
-  // Enables gRPC reflection on the public service. The admin socket always has it.
-  bool reflection = false;
   // Called before every outgoing message, see MakeLeaderGuard. Empty: always allowed.
   std::function<bool()> may_speak = {};
 };

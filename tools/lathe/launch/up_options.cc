@@ -53,13 +53,9 @@ void AddMetrics(const ListenAddress& address, std::vector<std::string>& argument
   arguments.insert(arguments.end(), {"--metrics-listen", address.ToString()});
 }
 
-std::vector<std::string> EngineArguments(const UpOptions& options, const LaunchPlan& plan) {
+std::vector<std::string> EngineArguments(const LaunchPlan& plan) {
   std::vector<std::string> arguments;
   if (plan.metrics) AddMetrics(plan.metrics->engine, arguments);
-  if (!options.grpc_listen.empty()) {
-    arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
-    AddTransport(options, arguments);
-  }
   return arguments;
 }
 
@@ -102,6 +98,9 @@ std::vector<std::string> GatewayArguments(const UpOptions& options, const Launch
   if (plan.metrics) AddMetrics(plan.metrics->gateway, arguments);
   if (!plan.public_url.empty()) {
     arguments.insert(arguments.end(), {"--public-url", plan.public_url});
+  }
+  if (!options.grpc_listen.empty()) {
+    arguments.insert(arguments.end(), {"--grpc-listen", options.grpc_listen});
   }
   AddTransport(options, arguments);
   return arguments;
@@ -261,7 +260,7 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
                         .log_path = plan.data_dir.logs() / absl::StrCat(name, ".log")});
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(add("engine", EngineArguments(options, plan), {}));
+  RETURN_IF_ERROR(add("engine", EngineArguments(plan), {}));
   // The URL may hold a password, and every user can read command lines.
   if (!options.store.empty()) {
     children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
