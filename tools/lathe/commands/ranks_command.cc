@@ -248,8 +248,9 @@ absl::Status MakeLogDir(const DataDir& dir) {
 absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Supervisor& supervisor,
                    SupervisedRanks& ranks, Announcer& announcer) {
   std::set<std::string> have_worked;
-  while (signals.Wait(supervisor.UntilNextRestart()) != SignalEvent::kStop) {
+  while (signals.Wait(std::min(supervisor.UntilNextRestart(), kTrimPeriod)) != SignalEvent::kStop) {
     ranks.KillOnEngineRequest();
+    supervisor.TrimLogs();
     for (const ChildSpec& child : children) {
       if (supervisor.Age(child.name) <= kSettled) continue;
       supervisor.MarkReady(child.name);

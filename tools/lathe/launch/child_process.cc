@@ -17,14 +17,6 @@
 namespace lathe::cli {
 namespace {
 
-constexpr std::uintmax_t kMaxLogBytes = 64 << 20;
-
-void RotateLog(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::file_size(path, error) <= kMaxLogBytes || error) return;
-  std::filesystem::rename(path, path.string() + ".1", error);
-}
-
 std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
 std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
@@ -72,8 +64,18 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
+bool TrimLog(const std::filesystem::path& path, std::uintmax_t max_bytes) {
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) <= max_bytes || error) return false;
+  // A child keeps the file open for appending, so the file itself has to stay.
+  std::filesystem::copy_file(path, path.string() + ".1",
+                             std::filesystem::copy_options::overwrite_existing, error);
+  if (!error) std::filesystem::resize_file(path, 0, error);
+  return !error;
+}
+
 absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
-  RotateLog(spec.log_path);
+  TrimLog(spec.log_path, kMaxLogBytes);
   const int log_fd = open(spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log_fd < 0) {
     return WithDetail(absl::UnavailableError(absl::StrCat("cannot write ", spec.log_path.string(),

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,10 +21,15 @@ struct ChildSpec {
   std::vector<std::string> environment = {};
   // NAME=VALUE for variables that replace inherited ones. Secrets go here, not into `arguments`.
   std::vector<std::string> overrides = {};
-  // File to which standard output and error are appended. A file over 64 MiB is renamed to *.1
-  // before the child starts.
+  // File to which standard output and error are appended.
   std::filesystem::path log_path;
 };
+
+inline constexpr std::uintmax_t kMaxLogBytes = 64 << 20;
+
+// Moves the lines of a log with over `max_bytes` to *.1, replacing that file. A child may go on
+// writing; lines that it writes during the move may be lost. Returns whether the log is empty now.
+bool TrimLog(const std::filesystem::path& path, std::uintmax_t max_bytes);
 
 // Call from the main thread only: the child gets SIGKILL when the calling *thread* ends
 // (PR_SET_PDEATHSIG). The child has its own process group, so that Ctrl-C reaches only this

@@ -80,6 +80,7 @@ absl::Status Launcher::Serve() {
   RETURN_IF_ERROR(WritePids());
   while (signals_.Wait(NextWait()) != SignalEvent::kStop) {
     for (const auto& ranks : ranks_) ranks->KillOnEngineRequest();
+    supervisor_.TrimLogs();
     RETURN_IF_ERROR(HandleDeaths());
     RETURN_IF_ERROR(Restart());
     RETURN_IF_ERROR(CheckReadiness());
@@ -88,7 +89,7 @@ absl::Status Launcher::Serve() {
 }
 
 absl::Duration Launcher::NextWait() const {
-  const absl::Duration poll = supervisor_.AllReady() ? absl::InfiniteDuration() : kReadinessPoll;
+  const absl::Duration poll = supervisor_.AllReady() ? kTrimPeriod : kReadinessPoll;
   return std::min(poll, supervisor_.UntilNextRestart());
 }
 

@@ -137,6 +137,12 @@ std::string Supervisor::LogTail(const std::string& name, std::size_t max_bytes) 
   return tail;
 }
 
+void Supervisor::TrimLogs(std::uintmax_t max_bytes) {
+  for (Child& child : children_) {
+    if (TrimLog(child.spec.log_path, max_bytes)) child.log_start = 0;
+  }
+}
+
 void Supervisor::Kill(const std::string& name, pid_t pid) {
   Child& child = Find(name);
   if (!child.is_running || child.pid != pid) return;

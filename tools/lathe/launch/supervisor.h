@@ -29,6 +29,9 @@ struct ChildExit {
   absl::Duration restart_in;
 };
 
+// Longest time between two calls of Supervisor::TrimLogs.
+inline constexpr absl::Duration kTrimPeriod = absl::Minutes(1);
+
 // Starts children, notices when they end and restarts them. A child that was ready restarts at
 // once. Otherwise a back-off applies, which doubles from 100 ms to 10 s. Main thread only.
 class Supervisor {
@@ -59,6 +62,9 @@ class Supervisor {
 
   // Returns the last lines that the child wrote since its last start, at most `max_bytes`.
   std::string LogTail(const std::string& name, std::size_t max_bytes = 2000) const;
+
+  // Trims the logs that are longer than `max_bytes` (TrimLog).
+  void TrimLogs(std::uintmax_t max_bytes = kMaxLogBytes);
 
   // Sends SIGKILL if child `name` still runs as `pid`. The child is restarted as usual.
   void Kill(const std::string& name, pid_t pid);

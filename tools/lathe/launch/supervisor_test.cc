@@ -112,6 +112,23 @@ TEST_CASE("A child's output since its last start can be read back", "[supervisor
   CHECK(f.supervisor.LogTail("child", 6) == "err\n");
 }
 
+TEST_CASE("A running child's long log is moved aside, and it writes on", "[supervisor]") {
+  Fixture f;
+  const std::string go = f.dir.path() / "go";
+  f.StartShell("echo first; while [ ! -e " + go +
+               " ]; do sleep 0.01; done; echo second; sleep 1000");
+  f.WaitForLog("first");
+  f.supervisor.TrimLogs(/*max_bytes=*/100);
+  CHECK(f.supervisor.LogTail("child") == "first\n");
+  f.supervisor.TrimLogs(/*max_bytes=*/5);
+  CHECK(std::filesystem::file_size(f.dir.path() / "child.log.1") == 6);
+  CHECK(f.supervisor.LogTail("child").empty());
+  f.dir.Write("go", "");
+  f.WaitForLog("second");
+  CHECK(f.supervisor.LogTail("child") == "second\n");
+  f.supervisor.Stop({"child"}, absl::Milliseconds(50));
+}
+
 TEST_CASE("A program that cannot be executed ends with 127", "[supervisor]") {
   Fixture f;
   REQUIRE(f.supervisor
