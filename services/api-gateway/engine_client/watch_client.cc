@@ -146,6 +146,17 @@ void WatchClient::AskAgain(int64_t ticket) {
   Flush();
 }
 
+void WatchClient::Acknowledge(const std::string& request_id, const std::string& api_key) {
+  v1::WatchRequest message;
+  message.mutable_delivered()->set_request_id(request_id);
+  message.mutable_delivered()->set_api_key(api_key);
+  {
+    absl::MutexLock lock(&mu_);
+    EnqueueLocked(std::move(message));
+  }
+  Flush();
+}
+
 void WatchClient::EnqueueLocked(v1::WatchRequest message) {
   if (stream_) stream_->Enqueue(std::move(message));
 }

@@ -53,6 +53,9 @@ class WatchClient {
   int64_t Subscribe(const std::string& request_id, const std::string& api_key, Callback callback);
   // A callback in progress may still be running after this returns.
   void Unsubscribe(int64_t ticket);
+  // Tells the engine that the whole answer with the result was written to the client of `api_key`.
+  // Has no effect while there is no stream: the result then stays undelivered.
+  void Acknowledge(const std::string& request_id, const std::string& api_key);
   // Asks for the current state. An update follows even if nothing has changed.
   void AskAgain(int64_t ticket);
 

@@ -48,6 +48,11 @@ boost::system::error_code ClientWatch::Peek() {
   return is_close_notify ? asio::error::eof : error;
 }
 
+bool ClientWatch::HasLeft() {
+  const boost::system::error_code error = Peek();
+  return error && error != asio::error::would_block;
+}
+
 void ClientWatch::Stop() {
   if (!on_gone_) return;
   *on_gone_ = nullptr;

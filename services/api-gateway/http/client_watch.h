@@ -21,6 +21,8 @@ class ClientWatch {
   void Start(std::function<void()> on_gone);
   // Ends the watch: `on_gone` is not called afterwards.
   void Stop();
+  // Returns true if the client has closed the connection or its sending side.
+  bool HasLeft();
 
  private:
   using Callback = std::shared_ptr<std::function<void()>>;

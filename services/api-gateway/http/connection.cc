@@ -345,10 +345,13 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
       asio::buffer(head), has_body ? asio::buffer(response.body) : asio::const_buffer()};
   // A large answer gets 1 s more per MiB.
   stream_.SetTimeout(context_.limits.progress_timeout + absl::Seconds(response.body.size() >> 20));
+  // The kernel accepts an answer also for a client that has closed.
+  const bool has_reader = response.on_written != nullptr && !client_.HasLeft();
   ErrorCodeHolder error;
   co_await asio::async_write(stream_, pieces, asio::redirect_error(asio::use_awaitable, error));
   bool is_whole = !error;
   if (is_whole && has_body && response.stream) is_whole = co_await WriteStream(*response.stream);
+  if (is_whole && has_reader) response.on_written();
   ReportAnswer(response.status);
   co_return is_whole&& keep_alive;
 }

@@ -79,6 +79,9 @@ struct Response {
   std::vector<Header> headers;
   // If set, it is sent instead of `body`.
   std::optional<BodyStream> stream;
+  // Called on the connection's strand once the whole answer was written. Not called if the client
+  // had left before. Must not block.
+  std::function<void()> on_written;
 };
 
 // Returns the status line and headers of `response`, including the blank line. A 204 has no

@@ -63,6 +63,17 @@ Response EncodeResult(const Request& request, v1::OperationResult result) {
   return JsonResponse(ResultToJson(result));
 }
 
+// Encodes a result, and acknowledges it once its answer was written whole. Only the client knows
+// what it has received; this comes closest.
+Response AnswerWith(v1::OperationResult result, const Request& request,
+                    const std::string& request_id, WatchClient& watch) {
+  Response response = EncodeResult(request, std::move(result));
+  response.on_written = [&watch, request_id, api_key = request.api_key] {
+    watch.Acknowledge(request_id, api_key);
+  };
+  return response;
+}
+
 // Returns true for errors that would be answered with a 5xx. This route avoids a 5xx, because the
 // SDK would poll again at once without end.
 bool IsTransient(const absl::Status& status) { return HttpStatus(status) >= 500; }
@@ -76,15 +87,16 @@ absl::Duration TimeLeft(SteadyTime deadline) {
 using FinalAnswer = std::optional<absl::StatusOr<Response>>;
 
 // Asks the engine for the result. If the request waits, records the reason in `poll`.
-asio::awaitable<FinalAnswer> Fetch(EngineClient& engine, const Request& request,
+asio::awaitable<FinalAnswer> Fetch(const RouteContext& context, const Request& request,
                                    const std::string& request_id, LongPoll& poll,
                                    SteadyTime deadline) {
   v1::GetResultRequest question;
   question.set_request_id(request_id);
-  absl::StatusOr<v1::GetResultResponse> answer = co_await engine.Call(
+  question.set_acknowledges(true);
+  absl::StatusOr<v1::GetResultResponse> answer = co_await context.engine.Call(
       &EngineClient::AsyncStub::GetResult, question, request.api_key, TimeLeft(deadline));
   if (answer.ok() && answer->has_result()) {
-    co_return EncodeResult(request, std::move(*answer->mutable_result()));
+    co_return AnswerWith(std::move(*answer->mutable_result()), request, request_id, context.watch);
   }
   if (answer.ok()) poll.RecordQueueState(answer->queue_state(), answer->queue_state_reason());
   if (answer.ok() || IsTransient(answer.status())) co_return std::nullopt;
@@ -117,8 +129,10 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     }
     if (!poll->is_settled()) break;
     FailPoint("gateway.poll.woken");
-    if (poll->result() != nullptr) co_return EncodeResult(request, *poll->result());
-    FinalAnswer answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
+    if (poll->result() != nullptr) {
+      co_return AnswerWith(*poll->result(), request, request_id, context.watch);
+    }
+    FinalAnswer answer = co_await Fetch(context, request, request_id, *poll, deadline);
     // After the hold there is no further attempt.
     if (answer || std::chrono::steady_clock::now() >= deadline) co_return answer;
     co_await poll->Pause(kFetchPause, deadline);
@@ -142,7 +156,7 @@ asio::awaitable<absl::StatusOr<Response>> Poll(const RouteContext& context, Requ
   FinalAnswer answer;
   // A subscription under another key does not check this key, but the engine does.
   if (context.watch.IsWatchedByOther(request_id, request.api_key)) {
-    answer = co_await Fetch(context.engine, request, request_id, *poll, deadline);
+    answer = co_await Fetch(context, request, request_id, *poll, deadline);
   }
   if (!answer && std::chrono::steady_clock::now() < deadline) {
     answer = co_await Await(context, request, request_id, poll, deadline);

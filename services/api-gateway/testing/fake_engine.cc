@@ -354,6 +354,8 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
       if (is_asked_again || !is_pending) Push(request_id);
     } else if (request.has_unsubscribe()) {
       watched_.erase(request.unsubscribe());
+    } else if (request.has_delivered()) {
+      ++num_calls_["WatchDelivered"];
     } else {
       ++num_calls_["WatchHeartbeat"];
       stream->Write(v1::WatchResponse());

@@ -47,6 +47,7 @@ class FakeEngine : public v1::Engine::Service {
   // `method` is the name of an rpc or one of these counters:
   //   WatchHeartbeat              heartbeats on a Watch stream
   //   WatchSubscribe         subscriptions to requests that the stream did not watch yet
+  //   WatchDelivered         results that the gateway said were written to their client
   //   AwaitSamplesCancelled  AwaitSamples calls that the gateway cancelled
   bool AwaitCalls(const std::string& method, int count);
   int num_calls(const std::string& method);

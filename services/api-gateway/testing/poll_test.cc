@@ -52,6 +52,38 @@ TEST_CASE("A small result comes with its notification", "[poll]") {
   CHECK(engine.num_calls("GetResult") == 0);
 }
 
+TEST_CASE("A result is acknowledged once its answer was written", "[poll]") {
+  const bool inlines = GENERATE(true, false);
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.SetInlineResults(inlines);
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  HttpClient client(gateway.port());
+  client.Send("POST", kPollPath, PollBody("r1"));
+  REQUIRE(engine.AwaitSubscription("r1"));
+  CHECK(engine.num_calls("WatchDelivered") == 0);
+  engine.Settle("r1", Stepped(3));
+  CHECK(client.Receive().status == 200);
+  CHECK(engine.AwaitCalls("WatchDelivered", 1));
+}
+
+TEST_CASE("A poll whose client has left acknowledges nothing", "[poll]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  engine.SetQueueState("r1", v1::QUEUE_STATE_ACTIVE);
+  {
+    HttpClient client(gateway.port());
+    client.Send("POST", kPollPath, PollBody("r1"));
+    REQUIRE(engine.AwaitSubscription("r1"));
+    client.Close();
+  }
+  engine.Settle("r1", Stepped(3));
+  engine.Settle("r2", Stepped(4));
+  HttpClient(gateway.port()).Post(kPollPath, PollBody("r2"));
+  REQUIRE(engine.AwaitCalls("WatchDelivered", 1));
+  CHECK(engine.num_calls("WatchDelivered") == 1);
+}
+
 TEST_CASE("A result that came with its notification is only for the key it was checked with",
           "[poll]") {
   FakeEngine engine;

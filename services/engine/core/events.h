@@ -211,9 +211,10 @@ struct AssignSessionProject {
   std::string actor = "";  // for the audit log
 };
 
-// A result was delivered to its caller for the first time.
+// The answer with a result was written to its caller.
 struct Delivered {
   std::string request_id;
+  std::string tenant_id;  // of the caller
 };
 
 // The caller of the sample has left. Unless the sample is complete, it fails and its work is

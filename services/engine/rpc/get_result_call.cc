@@ -13,7 +13,7 @@ grpc::ServerUnaryReactor* GetResultCall::Start(Runtime& runtime,
                                                const absl::StatusOr<Caller>& caller,
                                                const v1::GetResultRequest& request,
                                                v1::GetResultResponse* response) {
-  std::shared_ptr<GetResultCall> call(new GetResultCall(runtime, request.request_id(), response));
+  std::shared_ptr<GetResultCall> call(new GetResultCall(runtime, request, response));
   call->Keep();
   const absl::Status status =
       caller.ok() ? call->Begin(caller->tenant_id, request.wait_ms()) : caller.status();
@@ -61,11 +61,18 @@ void GetResultCall::Conclude() {
     response.set_queue_state_reason(queue.reason);
   }
   // The result and the timeout may come together. The one that ends the call writes the response.
-  if (!TryEnd([&] { *response_ = std::move(response); })) return;
-  if (*bytes != nullptr && runtime_.hub().MarkDelivered(request_id_)) {
-    runtime_.Post(Delivered{request_id_});
+  if (!TryEnd([&] {
+        has_result_ = response.has_result();
+        *response_ = std::move(response);
+      })) {
+    return;
   }
   Close(absl::OkStatus());
+}
+
+void GetResultCall::OnWritten() {
+  if (acknowledges_ || !has_result_) return;
+  runtime_.RecordDelivered(tenant_id_, request_id_);
 }
 
 }  // namespace lathe::engine

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,17 +21,24 @@ class GetResultCall final : public WaitingCall {
                                          v1::GetResultResponse* response);
 
  private:
-  GetResultCall(Runtime& runtime, std::string request_id, v1::GetResultResponse* response)
-      : runtime_(runtime), request_id_(std::move(request_id)), response_(response) {}
+  GetResultCall(Runtime& runtime, const v1::GetResultRequest& request,
+                v1::GetResultResponse* response)
+      : runtime_(runtime),
+        request_id_(request.request_id()),
+        acknowledges_(request.acknowledges()),
+        response_(response) {}
 
   absl::Status Begin(const std::string& tenant_id, int64_t wait_ms);
   // Responds with the result, or as pending if there is none.
   void Conclude() override;
   void StopWaiting(uint64_t wait_id) override { runtime_.hub().Cancel(request_id_, wait_id); }
+  void OnWritten() override;
 
   Runtime& runtime_;
   const std::string request_id_;
+  const bool acknowledges_;
   std::string tenant_id_;
+  bool has_result_ = false;  // set while the call ends
   v1::GetResultResponse* const response_;
 };
 

@@ -147,7 +147,10 @@ void SampleStreamCall::Conclude() {
   if (*bytes == nullptr || !result.ParseFromString(**bytes)) {
     return End(absl::DataLossError("a stored result cannot be read"));
   }
-  if (runtime_.hub().MarkDelivered(request_id)) runtime_.Post(Delivered{request_id});
+  {
+    absl::MutexLock lock(&mu_);
+    has_found_result_ = true;
+  }
   const absl::Status status = AddResult(result);
   if (!status.ok()) End(status);
 }
@@ -220,7 +223,13 @@ void SampleStreamCall::TakeTokensLocked(int64_t sample_index) {
   sample.is_ended = sample.stop != v1::SAMPLE_STOP_UNSPECIFIED;
 }
 
-void SampleStreamCall::OnCancel() { End(absl::CancelledError("the client left")); }
+void SampleStreamCall::OnCancel() {
+  {
+    absl::MutexLock lock(&mu_);
+    was_cancelled_ = true;
+  }
+  End(absl::CancelledError("the client left"));
+}
 
 void SampleStreamCall::End(const absl::Status& status) {
   {
@@ -250,6 +259,12 @@ void SampleStreamCall::Abandon() {
 
 void SampleStreamCall::OnDone() {
   Abandon();
+  std::string delivered_id;
+  {
+    absl::MutexLock lock(&mu_);
+    if (has_found_result_ && !was_cancelled_) delivered_id = request_id_;
+  }
+  if (!delivered_id.empty()) runtime_.RecordDelivered(tenant_id_, delivered_id);
   self_.reset();
 }
 

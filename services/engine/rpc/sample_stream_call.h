@@ -73,6 +73,8 @@ class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamR
   bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
   bool waits_for_result_ ABSL_GUARDED_BY(mu_) = false;
   bool has_result_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_found_result_ ABSL_GUARDED_BY(mu_) = false;  // it follows, or its error
+  bool was_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   // True if the request continues without this stream: it is complete, or the engine stops.
   bool keeps_request_ ABSL_GUARDED_BY(mu_) = false;

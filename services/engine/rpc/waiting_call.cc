@@ -22,6 +22,24 @@ void WaitingCall::ConcludeAfter(int64_t wait_ms, uint64_t wait_id) {
              });
 }
 
+void WaitingCall::OnCancel() {
+  {
+    absl::MutexLock lock(&mu_);
+    was_cancelled_ = true;
+  }
+  End(absl::CancelledError("the client left"));
+}
+
+void WaitingCall::OnDone() {
+  bool was_cancelled = false;
+  {
+    absl::MutexLock lock(&mu_);
+    was_cancelled = was_cancelled_;
+  }
+  if (!was_cancelled) OnWritten();
+  self_.reset();
+}
+
 void WaitingCall::End(const absl::Status& status) {
   if (TryEnd([] {})) Close(status);
 }

@@ -22,8 +22,8 @@ class WaitingCall : public grpc::ServerUnaryReactor,
   // Upper bound of a client's wait_ms.
   static constexpr int64_t kMaxWaitMs = 40'000;
 
-  void OnCancel() final { End(absl::CancelledError("the client left")); }
-  void OnDone() final { self_.reset(); }
+  void OnCancel() final;
+  void OnDone() final;
 
  protected:
   WaitingCall() = default;
@@ -38,6 +38,8 @@ class WaitingCall : public grpc::ServerUnaryReactor,
   // `wait_id`, unless that is 0.
   void ConcludeAfter(int64_t wait_ms, uint64_t wait_id = 0);
   virtual void StopWaiting(uint64_t /*wait_id*/) {}
+  // Called once the response was written to the client, unless the client left before.
+  virtual void OnWritten() {}
 
   // Returns false if the call has ended. Else runs `respond`, which writes the response, and marks
   // the call as ended. Close must follow.
@@ -60,6 +62,7 @@ class WaitingCall : public grpc::ServerUnaryReactor,
   std::shared_ptr<WaitingCall> self_;
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool was_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t wait_id_ ABSL_GUARDED_BY(mu_) = 0;
   grpc::Alarm alarm_;
 };

@@ -24,6 +24,9 @@ void WatchStream::OnReadDone(bool ok) {
     case v1::WatchRequest::kUnsubscribe:
       Unsubscribe(request_.unsubscribe());
       break;
+    case v1::WatchRequest::kDelivered:
+      RecordDelivered(request_.delivered());
+      break;
     case v1::WatchRequest::ACTION_NOT_SET:
       Write(v1::WatchResponse());
       break;
@@ -94,10 +97,14 @@ void WatchStream::Unsubscribe(const std::string& request_id) {
   runtime_.hub().Cancel(request_id, wait_id);
 }
 
+void WatchStream::RecordDelivered(const v1::WatchRequest::Delivered& delivered) {
+  const absl::StatusOr<Caller> caller = keys_.Authenticate(delivered.api_key());
+  if (caller.ok()) runtime_.RecordDelivered(caller->tenant_id, delivered.request_id());
+}
+
 std::string WatchStream::SmallResult(const std::string& tenant_id, const std::string& request_id) {
   const absl::StatusOr<SharedBytes> bytes = runtime_.hub().FindRecent(tenant_id, request_id);
   if (!bytes.ok() || *bytes == nullptr || (*bytes)->size() > kMaxInlineResultBytes) return {};
-  if (runtime_.hub().MarkDelivered(request_id)) runtime_.Post(Delivered{request_id});
   return **bytes;
 }
 

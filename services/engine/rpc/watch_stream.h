@@ -49,6 +49,7 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   // Returns false above the bound.
   bool AddSubscription(const std::string& tenant_id, const std::string& request_id);
   void Unsubscribe(const std::string& request_id);
+  void RecordDelivered(const v1::WatchRequest::Delivered& delivered);
   void Push(const std::string& tenant_id, const std::string& request_id,
             const ResultUpdate& update);
   // Returns the encoded result. Empty if it is too large, or if GetResult must report an error.

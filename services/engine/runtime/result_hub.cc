@@ -68,10 +68,11 @@ void ResultHub::RememberLocked(const std::string& request_id, std::string tenant
   finished_[request_id] = {std::move(tenant_id)};
 }
 
-bool ResultHub::MarkDelivered(const std::string& request_id) {
+bool ResultHub::MarkDelivered(const std::string& tenant_id, const std::string& request_id) {
   absl::MutexLock lock(&mu_);
   const auto found = finished_.find(request_id);
-  return found == finished_.end() || !std::exchange(found->second.delivered, true);
+  if (found == finished_.end()) return !pending_.contains(request_id);
+  return found->second.tenant_id == tenant_id && !std::exchange(found->second.delivered, true);
 }
 
 void ResultHub::Release(const std::string& tenant_id, std::span<const std::string> request_ids) {

@@ -63,7 +63,8 @@ class ResultHub {
                                          const std::string& request_id);
   QueueStatus Queue(const std::string& request_id);
   // Returns true the first time, and for requests that finished too long ago to be in memory.
-  bool MarkDelivered(const std::string& request_id);
+  // Returns false for requests that are known to be another tenant's.
+  bool MarkDelivered(const std::string& tenant_id, const std::string& request_id);
   // Drops results from memory that the tenant has received. Ids of other tenants have no effect.
   void Release(const std::string& tenant_id, std::span<const std::string> request_ids);
 

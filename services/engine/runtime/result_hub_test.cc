@@ -123,8 +123,9 @@ TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   f.Finish("bytes");
-  CHECK(f.hub.MarkDelivered("r1"));
-  CHECK_FALSE(f.hub.MarkDelivered("r1"));
+  CHECK_FALSE(f.hub.MarkDelivered("t2", "r1"));
+  CHECK(f.hub.MarkDelivered("t1", "r1"));
+  CHECK_FALSE(f.hub.MarkDelivered("t1", "r1"));
 }
 
 TEST_CASE("ResultHub: a stopping engine releases all waiters", "[runtime]") {

@@ -121,6 +121,12 @@ class Runtime {
   }
   // Posts an event whose outcome no caller waits for.
   void Post(EventBody event) { events_.Push(std::move(event)); }
+  // Call when the answer with the result was written to a caller of the tenant. While too many
+  // events wait this has no effect: an undelivered result is only kept for longer.
+  void RecordDelivered(const std::string& tenant_id, const std::string& request_id) {
+    if (!hub_.MarkDelivered(tenant_id, request_id)) return;
+    events_.TryPushCall(Delivered{request_id, tenant_id});
+  }
 
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }

@@ -112,6 +112,8 @@ void SimClient::Poll(ClientOp& op) {
         engine != nullptr && engine->is_up() && !naps_ && !Chance(world_.swarm.lost_request);
     const SimResult* const result = reaches ? engine->GetResult(op.request_id) : nullptr;
     if (result == nullptr || Chance(world_.swarm.lost_answer)) return Poll(op);
+    world_.store.RecordHandedOut(op.request_id, world_.Now());
+    if (!Chance(world_.swarm.lost_request)) engine->PostDelivered(op.request_id);
     HandleResult(op, *result);
   });
 }

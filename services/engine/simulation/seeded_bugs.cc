@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 17> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 18> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 17> kNames = {{
     {SeededBug::kPeerKept, "peer_kept"},
     {SeededBug::kSessionForgotten, "session_forgotten"},
     {SeededBug::kMigratedModelKept, "migrated_model_kept"},
+    {SeededBug::kDeliveredWhenSent, "delivered_when_sent"},
 }};
 
 template <typename Command>

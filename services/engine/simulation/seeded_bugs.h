@@ -34,6 +34,7 @@ enum class SeededBug {
   kPeerKept,           // the rest of a lost group is not evicted
   kSessionForgotten,   // a rank that reconnects counts as new
   kMigratedModelKept,  // the source group of a migration keeps the model
+  kDeliveredWhenSent,  // a result counts as delivered when its answer is sent, lost or not
 };
 
 const std::vector<SeededBug>& AllSeededBugs();

@@ -225,9 +225,12 @@ void SimEngine::Execute(Answer& action) {
 const SimResult* SimEngine::GetResult(const std::string& request_id) {
   const SimResult* const result = world_.store.FindResult(request_id);
   if (result == nullptr) return nullptr;
-  world_.store.RecordHandedOut(request_id, world_.Now());
-  Post(Delivered{request_id});
+  if (world_.bug == SeededBug::kDeliveredWhenSent) PostDelivered(request_id);
   return result;
+}
+
+void SimEngine::PostDelivered(const std::string& request_id) {
+  Post(Delivered{request_id, world_.store.history().at(request_id).row.tenant_id});
 }
 
 void SimEngine::Execute(MakeResult& action) { held_results_[action.result_id] = ToResult(action); }

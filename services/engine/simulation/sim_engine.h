@@ -46,8 +46,10 @@ class SimEngine {
   // Makes a call of rpc/. `body`: body of a Submit, may be null. `reply` is called once, or never
   // if the engine dies.
   void Call(EventBody event, const SharedBody& body, Reply reply);
-  // Delivers a result; nullptr: none yet, or removed.
+  // Returns a result; nullptr: none yet, or removed.
   const SimResult* GetResult(const std::string& request_id);
+  // Acknowledges that the result has reached its client.
+  void PostDelivered(const std::string& request_id);
 
   void OnHello(const std::shared_ptr<Link>& link, const WorkerAttached& hello);
   void OnReport(const std::shared_ptr<Link>& link, WorkerReport report);

@@ -32,7 +32,7 @@ class SimStore {
     SharedBody body;
     std::optional<SimResult> result;
     int64_t order = 0;          // order of insertion
-    int64_t handed_out_at = 0;  // first time that an engine delivered the result
+    int64_t handed_out_at = 0;  // first time that the result reached its client
   };
 
   // `is_fenced` false: a seeded bug, by which old terms may write.
@@ -51,7 +51,7 @@ class SimStore {
   // Returns nullptr if no row has this key any more.
   const RequestRow* FindByKey(const std::string& tenant_id, const std::string& owner_id,
                               OpClass op_class, int64_t seq_id) const;
-  // Records that the result was sent to a client.
+  // Records that the result has reached its client.
   void RecordHandedOut(const std::string& request_id, int64_t now);
 
   int64_t term() const { return term_; }

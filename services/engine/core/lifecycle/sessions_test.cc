@@ -181,7 +181,7 @@ TEST_CASE("Retention: an hour after delivery a request is forgotten, a day witho
   const std::string delivered = h.AnswerTo(h.Sample(h.sampler, 1)).id;
   const std::string waiting = h.AnswerTo(h.Sample(h.sampler, 2)).id;
   h.RunWorker();
-  h.Post(Delivered{delivered});
+  h.Post(Delivered{delivered, "t"});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
     SendHeartbeat(h, h.session);
@@ -249,7 +249,7 @@ TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[c
   ModelHarness h;
   const CallId gradient = h.Gradient(1);
   h.RunWorker();
-  h.Post(Delivered{h.AnswerTo(gradient).id});
+  h.Post(Delivered{h.AnswerTo(gradient).id, "t"});
   for (int i = 0; i < 8; ++i) {
     h.Advance(500 * kSecond);
     SendHeartbeat(h, h.session);

@@ -108,11 +108,22 @@ TEST_CASE("Gradient: once the failure was delivered the step takes the rest", "[
   const CallId failed = h.Gradient(2);
   h.RunWorker();
   CHECK(h.StateOf(failed) == RequestState::kFailed);
-  h.Post(Delivered{h.AnswerTo(failed).id});
+  h.Post(Delivered{h.AnswerTo(failed).id, "t"});
   const CallId step = h.Step(3);
   h.RunWorker();
   CHECK(h.StateOf(step) == RequestState::kDone);
   CHECK(h.worker->History(h.model) == History{"fb 1", "step 3 [1]"});
+}
+
+TEST_CASE("Gradient: another tenant cannot acknowledge a failure", "[core]") {
+  ModelHarness h;
+  h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
+  const CallId failed = h.Gradient(1);
+  h.RunWorker();
+  h.Post(Delivered{h.AnswerTo(failed).id, "other"});
+  const CallId step = h.Step(2);
+  h.RunWorker();
+  CHECK(h.ErrorOf(step)->code == "incomplete_gradient");
 }
 
 TEST_CASE("Gradient: a later batch that is invalid as it came spoils no earlier step", "[core]") {
@@ -138,7 +149,7 @@ TEST_CASE("Gradient: delivered failures are known after a restart", "[core]") {
   h.worker->FailOnce(h.model, 1, {absl::StatusCode::kInvalidArgument, "x", "", "bad"});
   const CallId failed = h.Gradient(1);
   h.RunWorker();
-  if (delivered) h.Post(Delivered{h.AnswerTo(failed).id});
+  if (delivered) h.Post(Delivered{h.AnswerTo(failed).id, "t"});
   h.DetachWorker();
   const CallId step = h.Step(2);
   h.RestartEngine();
@@ -173,7 +184,7 @@ TEST_CASE("Load: requests accepted behind a failed load fail with its reason", "
   const CallId behind = h.Gradient(3);
   h.RunWorker();
   CHECK(h.ErrorOf(behind)->code == "load_failed");
-  h.Post(Delivered{h.AnswerTo(load).id});
+  h.Post(Delivered{h.AnswerTo(load).id, "t"});
   const CallId later = h.Gradient(4);
   h.RunWorker();
   CHECK(h.StateOf(later) == RequestState::kDone);

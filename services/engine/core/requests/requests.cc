@@ -339,6 +339,7 @@ void OnDelivered(State& s, const Delivered& event) {
   Request* const request = Find(s.requests, event.request_id);
   if (request == nullptr || request->live() || request->row.delivered_at > 0) return;
   RequestRow& row = request->row;
+  if (event.tenant_id != row.tenant_id) return;
   DropFromRetention(s, row);
   row.delivered_at = s.now;
   AddToRetention(s, row);

@@ -112,7 +112,7 @@ TEST_CASE("Base models: requests for a removed group fail, and its models go on 
     REQUIRE(h.Done(call));
     CHECK(h.ErrorOf(call)->code == "unknown_base_model");
     CHECK(h.ErrorOf(call)->message == "base_model base not found; served: none yet");
-    h.Post(Delivered{h.AnswerTo(call).id});
+    h.Post(Delivered{h.AnswerTo(call).id, "t"});
   }
   Replace(h);
   Step(h, model, 5);

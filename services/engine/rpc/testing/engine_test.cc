@@ -312,6 +312,60 @@ TEST_CASE("Engine: a watch stream reports finished and unknown requests", "[engi
   CHECK(stream->Finish().ok());
 }
 
+TEST_CASE("Engine: a failure on a watch stream is delivered once it was acknowledged", "[engine]") {
+  const std::string acknowledged_by = GENERATE("nobody", "its tenant", "another tenant");
+  Fixture f;
+  f.client.MakeModel();
+  v1::ForwardBackwardRequest invalid = f.client.TrainRequest(1);
+  invalid.clear_data();
+  const std::string id = f.client.Accept(&v1::Engine::Stub::ForwardBackward, invalid);
+  const std::string stranger = f.engine.MakeKey("other");
+
+  CallContext context(f.client.key());
+  auto stream = f.engine.engine().Watch(context);
+  v1::WatchRequest request;
+  v1::WatchResponse response;
+  request.mutable_subscribe()->set_request_id(id);
+  request.mutable_subscribe()->set_api_key(f.client.key());
+  REQUIRE(stream->Write(request));
+  REQUIRE(stream->Read(&response));
+  CHECK_FALSE(response.encoded_result().empty());
+  v1::GetResultRequest handed_on;
+  handed_on.set_request_id(id);
+  handed_on.set_acknowledges(true);
+  v1::GetResultResponse result;
+  REQUIRE(f.engine.engine().GetResult(CallContext(f.client.key()), handed_on, &result).ok());
+  CHECK(result.result().has_error());
+
+  if (acknowledged_by != "nobody") {
+    const bool is_own = acknowledged_by == "its tenant";
+    request.mutable_delivered()->set_request_id(id);
+    request.mutable_delivered()->set_api_key(is_own ? f.client.key() : stranger);
+    REQUIRE(stream->Write(request));
+  }
+  REQUIRE(stream->Write(v1::WatchRequest()));
+  REQUIRE(stream->Read(&response));  // so all before it was read
+  std::string step_id;
+  REQUIRE(f.client.OptimStep(2, &step_id).ok());
+  const v1::OperationResult step = f.client.Result(step_id);
+  CHECK(step.has_optim_step() == (acknowledged_by == "its tenant"));
+  if (step.has_error()) CHECK(step.error().code() == "incomplete_gradient");
+  stream->WritesDone();
+  CHECK(stream->Finish().ok());
+}
+
+TEST_CASE("Engine: a failure that GetResult returned is delivered", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::ForwardBackwardRequest invalid = f.client.TrainRequest(1);
+  invalid.clear_data();
+  CHECK(f.client.Result(f.client.Accept(&v1::Engine::Stub::ForwardBackward, invalid)).has_error());
+  f.client.Result(f.client.Train(2));
+  std::string step_id;
+  REQUIRE(f.client.OptimStep(3, &step_id).ok());
+  CHECK(f.client.Result(step_id).has_optim_step());
+}
+
 TEST_CASE("Engine: a repeated subscription gets the notification again, and no other one does",
           "[engine]") {
   Fixture f;
