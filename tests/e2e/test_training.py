@@ -272,7 +272,10 @@ def test_bad_data_fails_alone_and_names_the_field(service, lathe, datum, word):
     with pytest.raises(tinker.RequestFailedError) as failure:
         client.forward_backward([text_datum(ROW), datum], "cross_entropy").result()
     assert word in str(failure.value) and "1" in str(failure.value)
-    # The failure was delivered: the window simply lacks that request.
+    # The gradient lacks that request, so it is dropped.
+    with pytest.raises(tinker.RequestFailedError, match="seq 2 failed"):
+        client.optim_step(ADAM).result()
+    client.forward_backward([text_datum(ROW)], "cross_entropy").result()
     client.optim_step(ADAM).result()
     after = client.forward_backward([text_datum(ROW)], "cross_entropy").result()
     assert after.metrics["loss:sum"] < good.metrics["loss:sum"]

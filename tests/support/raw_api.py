@@ -83,6 +83,8 @@ class RawApi:
 class RawModel:
     """A LoRA model that is trained step by step."""
 
+    may_be_spoiled = False  # by a failed batch since the last grad_norm
+
     def __init__(self, api, seed=7, rank=4, session_id=None):
         self.api = api
         self.session_id = session_id or api.new_session()
@@ -99,6 +101,7 @@ class RawModel:
 
     def body(self, data=None, loss_fn="cross_entropy", **changes):
         """A forward_backward as JSON."""
+        self.may_be_spoiled = True
         return {"forward_backward_input": {"data": [datum()] if data is None else data,
                                            "loss_fn": loss_fn, **changes},
                 "model_id": self.model_id, "seq_id": self.next_seq_id()}
@@ -108,13 +111,17 @@ class RawModel:
 
     def loss(self):
         """Logprobs of the fixed datum under the present weights; adds no gradient."""
+        was_spoiled = self.may_be_spoiled
         body = self.body()
+        self.may_be_spoiled = was_spoiled
         body["forward_input"] = body.pop("forward_backward_input")
         result = self.api.result(self.api.made("forward", body))
         return result["loss_fn_outputs"][0]["logprobs"]["data"]
 
     def accumulate(self):
+        was_spoiled = self.may_be_spoiled
         assert "error" not in self.api.result(self.forward_backward().json())
+        self.may_be_spoiled = was_spoiled
 
     def optim_step(self, learning_rate=1e-3):
         return self.api.result(self.api.made("optim_step", {
@@ -125,9 +132,13 @@ class RawModel:
         assert "error" not in self.optim_step()
 
     def grad_norm(self):
-        """Of what was accumulated, which it clears; a step of size 0 leaves the weights alone."""
-        result = self.api.result(self.api.made("optim_step", {
-            "model_id": self.model_id, "seq_id": self.next_seq_id(), "adam_params": ADAM}))
+        """Of what was accumulated, which it clears; a step of size 0 leaves the weights alone. The
+        step is refused once after a failed batch; then the gradient of `accumulate` counts."""
+        result = self.optim_step(learning_rate=0.0)
+        if self.may_be_spoiled and "the gradient is incomplete" in result.get("error", ""):
+            self.accumulate()
+            result = self.optim_step(learning_rate=0.0)
+        self.may_be_spoiled = False
         return result["metrics"]["grad_norm"]
 
 

@@ -72,7 +72,12 @@ struct CreateModelArgs {
   Metadata user_metadata;
 };
 
-struct TrainArgs {};  // the body has the rest
+// The body has the rest.
+struct TrainArgs {
+  // Bytes of the request, also of an invalid one, which has no body. At least kSplitBatchBytes if
+  // it has as many datums as clients send in one request.
+  int64_t batch_bytes = 0;
+};
 
 struct OptimStepArgs {
   std::string adam_params;  // a serialized lathe.v1.AdamParams; the core only passes it on

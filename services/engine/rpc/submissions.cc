@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/ledger/gradient_window.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/content_hash.h"
 #include "services/engine/rpc/find_rows.h"
@@ -57,6 +58,15 @@ Submit Start(const std::string& tenant_id, const std::string& owner_id, int64_t 
   submit.kind = kind;
   submit.content_hash = ContentHash(request);
   return submit;
+}
+
+// Most datums that the SDK sends in one request.
+constexpr int kMaxDatumsOfSdk = 1024;
+
+int64_t BatchBytes(const v1::ForwardBackwardRequest& request) {
+  const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
+  const bool may_be_split = request.data_size() >= kMaxDatumsOfSdk || !request.malformed().empty();
+  return may_be_split ? std::max(bytes, kSplitBatchBytes) : bytes;
 }
 
 void SetInvalid(Submit& submit, const absl::Status& status) {
@@ -215,7 +225,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   Submit submit = Start(
       tenant_id, request.model_id(), request.seq_id(),
       request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
-  submit.args = TrainArgs{};
+  submit.args = TrainArgs{.batch_bytes = BatchBytes(request)};
   ASSIGN_OR_RETURN(const ModelLimits limits,
                    LimitsOfModel(runtime_, tenant_id, request.model_id()));
   std::optional<v1::ForwardBackwardRequest> widened;

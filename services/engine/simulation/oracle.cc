@@ -129,12 +129,14 @@ class Walk {
     switch (kind) {
       case OperationKind::kForwardBackward:
         ExpectResult(history);
-        if (!is_lost_) adapter_.window[seq] = history.body->content;
+        if (is_lost_) return;
+        adapter_.window[seq] = history.body->content;
+        accepted_at_[seq] = history.row.accepted_at;
         return;
       case OperationKind::kForward:
         return ExpectResult(history);
       case OperationKind::kOptimStep: {
-        CheckFailuresWereReported(history);
+        CheckGradientIsWhole(history);
         const auto& args = std::get<OptimStepArgs>(plan.args);
         adapter_.Step(seq, MixBytes(0, args.adam_params));
         failures_.clear();
@@ -148,15 +150,17 @@ class Walk {
     }
   }
 
-  // Checks that a step with a missing gradient was accepted after its caller was notified of the
-  // failure.
-  void CheckFailuresWereReported(const History& step) const {
+  // Checks that the step's caller meant just this gradient: it began after the client had received
+  // every failure.
+  void CheckGradientIsWhole(const History& step) const {
     for (const History* const failure : failures_) {
-      const bool was_reported =
-          failure->handed_out_at > 0 && failure->handed_out_at <= step.row.accepted_at;
-      if (was_reported) continue;
-      Fail("I2", absl::StrFormat("seq %d stepped although its caller did not know that seq %d "
-                                 "had failed",
+      const int64_t known_at = failure->handed_out_at;
+      bool is_whole = known_at > 0 && known_at <= step.row.accepted_at;
+      for (const auto& [seq, content] : adapter_.window) {
+        is_whole &= seq > failure->row.seq_id && known_at <= accepted_at_.at(seq);
+      }
+      if (is_whole) continue;
+      Fail("I2", absl::StrFormat("seq %d applied a part of a gradient: seq %d had failed",
                                  step.row.seq_id, failure->row.seq_id));
     }
   }
@@ -189,6 +193,7 @@ class Walk {
   CountingAdapter adapter_;
   bool is_lost_ = true;  // not created
   int64_t loaded_at_ = 0;
+  std::map<int64_t, int64_t> accepted_at_;        // of forward_backwards that succeeded, by seq
   std::map<std::string, CheckpointFiles> saved_;  // by path
   std::vector<const History*> failures_;          // failures of the open gradient
 };

@@ -120,7 +120,8 @@ void CompleteDone(State& s, Request& request, const WorkerDone& done) {
       return CompleteStep(s, *model, request, done);
     case OperationKind::kForwardBackward:
       KeepForReplay(s, *model, request);
-      model->gradient.Add(request.row.seq_id);
+      model->gradient.Add(request.row.seq_id, request.row.accepted_at,
+                          BatchBytes(request.plan.get()));
       break;
     case OperationKind::kForward:
     case OperationKind::kSample:

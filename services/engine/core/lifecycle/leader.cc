@@ -40,7 +40,8 @@ void RestoreModels(State& s, const StoredState& stored) {
     model.row_written_at = s.now;
     model.order = SeqOrder(row.closed_seq);
     model.gradient = GradientWindow(row.applied_seq, row.gradient_from_seq);
-    for (const int64_t seq : DecodeSeqs(row.kept_window)) model.gradient.Add(seq);
+    for (const int64_t seq : DecodeSeqs(row.kept_window))
+      model.gradient.Add(seq, /*accepted_at=*/0, /*bytes=*/0);
     model.gradient.RestoreDropped(DecodeSeqs(row.dropped_window));
     if (row.is_offloaded) NeedRecovery(s, model);  // its next request resumes it
     model.snapshot_tried_at = s.now;
@@ -102,11 +103,13 @@ std::string SessionIdOf(State& s, const RequestRow& row, const std::string& mode
   return sampler == nullptr ? "" : sampler->row.session_id;
 }
 
-void RestoreGradient(Model& model, const RequestRow& row) {
+void RestoreGradient(Model& model, const RequestRow& row, int64_t batch_bytes) {
   if (row.kind == OperationKind::kForwardBackward) {
-    if (row.state == RequestState::kDone) model.gradient.Add(row.seq_id);
+    if (row.state == RequestState::kDone) {
+      model.gradient.Add(row.seq_id, row.accepted_at, batch_bytes);
+    }
     if (row.state == RequestState::kFailed) {
-      model.gradient.AddFailure(row.seq_id, row.delivered_at);
+      model.gradient.AddFailure(row.seq_id, row.delivered_at, batch_bytes);
     }
   } else if (row.kind == OperationKind::kLoadWeights) {
     model.failed_load.reset();
@@ -116,12 +119,12 @@ void RestoreGradient(Model& model, const RequestRow& row) {
   }
 }
 
-void RestoreOrder(Model& model, const Request& request) {
+void RestoreOrder(Model& model, const Request& request, const Plan* plan) {
   const RequestRow& row = request.row;
   model.order.Add(row.seq_id, {TraitsOf(row.kind).is_barrier, row.accepted_at});
   if (request.live()) return;
   model.order.Resolve(row.seq_id);
-  if (!request.refused) RestoreGradient(model, row);
+  if (!request.refused) RestoreGradient(model, row, BatchBytes(plan));
 }
 
 // A load that was sent to a worker keeps the files that its path named then. Other loads are
@@ -170,7 +173,8 @@ void RestoreRequest(State& s, const RequestRow& row) {
   Request& tracked = Track(s, std::move(request));
   if (tracked.live()) RestoreClaims(s, tracked);
   if (model != nullptr && known_plan != nullptr) RestoreForReplay(s, *model, row, *known_plan);
-  if (model != nullptr && row.op_class == OpClass::kTrain) RestoreOrder(*model, tracked);
+  if (model != nullptr && row.op_class == OpClass::kTrain)
+    RestoreOrder(*model, tracked, known_plan);
   if (!tracked.live()) return;
   const bool orphan = model == nullptr && s.samplers.count(row.owner_id) == 0;
   if (unreadable || orphan) {

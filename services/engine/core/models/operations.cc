@@ -21,9 +21,9 @@ std::string Words(const std::vector<int64_t>& seqs) {
   return absl::StrFormat("%d to %d", seqs.front(), seqs.back());
 }
 
-// Fails a step if its gradient lacks a part without its caller's knowledge.
+// Fails a step whose gradient lacks a part, and clears the gradient.
 bool FailIncompleteStep(State& s, Model& model, Request& request) {
-  const auto failed = model.gradient.FailureUnknownTo(request.row.seq_id, request.row.accepted_at);
+  const auto failed = model.gradient.SpoilingFailure(request.row.seq_id, request.row.accepted_at);
   const std::vector<int64_t>& dropped = model.gradient.dropped();
   if (!failed && dropped.empty()) return false;
   const std::string what =
@@ -33,7 +33,9 @@ bool FailIncompleteStep(State& s, Model& model, Request& request) {
                 "the gradient of forward_backward seq %s was dropped while its client was silent",
                 Words(dropped));
   Fail(s, request,
-       FailedPrecondition("incomplete_gradient", what + "; the gradient is incomplete"));
+       FailedPrecondition("incomplete_gradient",
+                          what + "; the gradient is incomplete, so it was cleared and nothing was "
+                                 "applied: send the whole batch and the optim_step again"));
   model.gradient.Clear(request.row.seq_id);
   PutRow(s, model);
   if (const Group* const group = Find(s.groups, model.row.group)) {

@@ -315,7 +315,8 @@ void RecordFailure(State& s, const Request& request, const std::string& message)
   if (request.row.op_class == OpClass::kUnload) model->unload_request_id.clear();
   if (request.row.op_class != OpClass::kTrain) return;
   if (request.row.kind == OperationKind::kForwardBackward) {
-    model->gradient.AddFailure(request.row.seq_id, /*delivered_at=*/0);
+    model->gradient.AddFailure(request.row.seq_id, /*delivered_at=*/0,
+                               BatchBytes(request.plan.get()));
   } else if (request.row.kind == OperationKind::kLoadWeights) {
     model->failed_load = Model::FailedLoad{request.row.seq_id, 0, message};
   }

@@ -47,7 +47,9 @@ CreateModelArgs ToArgs(const v1::CreateModelPlan& proto) {
           .user_metadata = ToMetadata(proto.user_metadata())};
 }
 
-void FillArgs(const TrainArgs&, v1::Plan& plan) { plan.mutable_train(); }
+void FillArgs(const TrainArgs& args, v1::Plan& plan) {
+  plan.mutable_train()->set_batch_bytes(args.batch_bytes);
+}
 
 void FillArgs(const OptimStepArgs& args, v1::Plan& plan) { plan.set_adam_params(args.adam_params); }
 
@@ -124,7 +126,7 @@ std::optional<OperationArgs> ToArgs(const v1::Plan& plan) {
     case v1::Plan::kCreateModel:
       return ToArgs(plan.create_model());
     case v1::Plan::kTrain:
-      return TrainArgs();
+      return TrainArgs{.batch_bytes = plan.train().batch_bytes()};
     case v1::Plan::kAdamParams:
       return OptimStepArgs{plan.adam_params()};
     case v1::Plan::kSave:
@@ -142,6 +144,11 @@ std::optional<OperationArgs> ToArgs(const v1::Plan& plan) {
 }
 
 }  // namespace
+
+int64_t BatchBytes(const Plan* plan) {
+  const auto* const train = plan == nullptr ? nullptr : std::get_if<TrainArgs>(&plan->args);
+  return train == nullptr ? 0 : train->batch_bytes;
+}
 
 std::string EncodePlan(const Plan& plan) {
   v1::Plan proto;

@@ -23,6 +23,9 @@ struct Plan {
   std::string sampling_session_id;  // created by an unnamed save
 };
 
+// Returns TrainArgs::batch_bytes; 0 for other plans and null.
+int64_t BatchBytes(const Plan* plan);
+
 std::string EncodePlan(const Plan& plan);
 // Returns nullopt for bytes that are no plan, or one of an operation that only a later engine
 // knows.
