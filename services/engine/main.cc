@@ -99,6 +99,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.snapshot_share = settings.snapshot_share;
   options.core.snapshot_log_bytes = int64_t{settings.snapshot_log_mib} << 20;
   options.checkpoints_dir = checkpoints_dir;
+  options.trash_kept = settings.trash_kept;
   options.on_fatal = [&stop](const absl::Status& status) {
     if (absl::IsFailedPrecondition(status)) EndReplaced(status);
     if (absl::IsUnavailable(status) && stop.has_come()) {

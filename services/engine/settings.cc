@@ -44,6 +44,9 @@ void AddTimeouts(OptionSet& options, Settings& settings) {
               absl::Nanoseconds(defaults.session_kept),
               "a session without heartbeats for this long ends with its models and unnamed "
               "sampler versions; 0s: it ends after session_timeout");
+  options.Add(&settings.trash_kept, "engine.trash_kept", absl::Hours(7 * 24),
+              "checkpoint folders that no row names, for example after the database was restored, "
+              "are moved to checkpoints/trash at the start and deleted this much later");
   options.Add(&settings.model_idle_timeout, "engine.model_idle_timeout",
               absl::Nanoseconds(defaults.model_idle_timeout),
               "a model without requests for this long is offloaded with its gradient, even if "

@@ -21,6 +21,7 @@ struct Settings {
   absl::Duration gap_timeout;
   absl::Duration session_timeout;
   absl::Duration session_kept;
+  absl::Duration trash_kept;
   absl::Duration model_idle_timeout;
   absl::Duration stuck_after;
   absl::Duration worker_stuck_after;

@@ -17,6 +17,7 @@ from support.lathe_server import LatheServer, tiny_model
 from support.raw_api import RawApi, RawModel
 from support.small_disk import small_disk
 from support.stubborn_api import Program, StubbornApi
+from support.waiting import wait_until
 
 # What lies in the store must be saves only.
 OPTIONS = """
@@ -96,6 +97,24 @@ def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server,
     server.wait_restarted("worker", server.kill("worker"))
     assert loaded(api, old_path).loss() == expected
     assert not set(old_attempts) & set(attempts(server))
+
+
+def test_a_checkpoint_that_the_database_does_not_know_is_kept_in_the_trash(server, api):
+    """As after a restore of a backup that is older than the checkpoint."""
+    model = RawModel(api)
+    before = checkpoint_dirs(server)
+    known = save(model, "known")["path"]
+    (directory,) = checkpoint_dirs(server) - before
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    unknown = "c" + "0123456789abcdef" * 2
+    shutil.copytree(root / directory, root / unknown)
+    server.wait_restarted("engine", server.kill("engine"))
+    wait_until((root / "trash" / unknown).is_dir, "the folder in the trash")
+    assert not (root / unknown).exists()
+    files = {path.name: path.read_bytes() for path in (root / directory).iterdir()}
+    assert files == {path.name: path.read_bytes()
+                     for path in (root / "trash" / unknown).iterdir()}
+    assert loaded(api, known).loss() == model.loss()
 
 
 @pytest.mark.parametrize("name", ERROR_POINTS)

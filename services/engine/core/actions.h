@@ -298,8 +298,9 @@ struct DeleteFiles {
   std::string dir;
 };
 
-// Deletes all directories but `needed_dirs`. The core emits it once, when a new leader starts. It
-// removes the files that a crash during a save, a copy or a deletion has left behind.
+// Moves all directories but `needed_dirs` to the trash. The core emits it once, when a new leader
+// starts. It finds what a crash during a save, a copy or a deletion has left behind, and what is
+// newer than a database that was restored.
 struct DeleteOtherFiles {
   std::vector<std::string> needed_dirs;  // sorted
 };

@@ -19,13 +19,6 @@ namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
-// Returns true for "c" and 32 hexadecimal digits, the form of names that the core and copies
-// create. Other directories do not belong to the engine.
-bool IsCheckpointDir(const std::string& name) {
-  return name.size() == 33 && name[0] == 'c' &&
-         name.find_first_not_of("0123456789abcdef", 1) == std::string::npos;
-}
-
 // Returns the bytes that a write carries; null for none.
 CommitLoop::Item::NamedBytes BytesOf(const Write& write, Bodies& bodies, Results& results) {
   if (const auto* insert = std::get_if<InsertRequest>(&write)) {
@@ -64,6 +57,7 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       traces_(SessionTraces::Options(), NowNanos()),
       divergence_(store),
       request_lookup_(store),
+      checkpoint_dirs_(options_.checkpoints_dir, options_.trash_kept),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -76,10 +70,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
 absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
   RETURN_IF_ERROR(CheckPlans(state));
   sender_ = &sender;
-  {
-    absl::MutexLock lock(&mu_);
-    dirs_at_start_ = ListCheckpointDirs();
-  }
+  checkpoint_dirs_.ListAtStart();
   FailPoint("engine.start.loaded");
   term_ = state.term;
   directory_.Load(state);
@@ -123,7 +114,7 @@ void Runtime::Stop() {
   core_thread_.reset();
   commits_.reset();
   purger_.reset();
-  DeleteDirs();
+  checkpoint_dirs_.DoWork(absl::FromUnixNanos(NowNanos()));
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
   request_lookup_.Stop();
 }
@@ -271,23 +262,9 @@ void Runtime::Execute(SendToWorker& action) {
   sender_->Send(action);
 }
 
-void Runtime::Execute(DeleteFiles& action) {
-  // An empty name would mean the parent of all checkpoints. No checkpoint has one.
-  if (action.dir.empty()) return;
-  absl::MutexLock lock(&mu_);
-  dirs_to_delete_.push_back(std::move(action.dir));
-}
+void Runtime::Execute(DeleteFiles& action) { checkpoint_dirs_.Delete(std::move(action.dir)); }
 
-void Runtime::Execute(DeleteOtherFiles& action) {
-  absl::MutexLock lock(&mu_);
-  for (std::string& dir : dirs_at_start_) {
-    const auto& needed = action.needed_dirs;
-    if (std::binary_search(needed.begin(), needed.end(), dir)) continue;
-    LogInfo("removing checkpoint files that no row names", {{"dir", dir}});
-    dirs_to_delete_.push_back(std::move(dir));
-  }
-  dirs_at_start_.clear();
-}
+void Runtime::Execute(DeleteOtherFiles& action) { checkpoint_dirs_.KeepOnly(action.needed_dirs); }
 
 void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
 
@@ -335,38 +312,13 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
 
 void Runtime::OnTick() {
   events_.Push(Tick{});
-  DeleteDirs();
+  checkpoint_dirs_.DoWork(absl::FromUnixNanos(NowNanos()));
   calls_.FailExpired(
       std::chrono::steady_clock::now(),
       {.status = absl::StatusCode::kUnavailable,
        .code = "store_unavailable",
        .field = "",
        .message = "the database did not answer in time; the same request may be sent again"});
-}
-
-// Runs before any request is accepted, so the list contains no directory that is made from now on.
-std::vector<std::string> Runtime::ListCheckpointDirs() const {
-  std::vector<std::string> dirs;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(options_.checkpoints_dir, error), end;
-       !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (IsCheckpointDir(name)) dirs.push_back(name);
-  }
-  return dirs;
-}
-
-void Runtime::DeleteDirs() {
-  std::vector<std::string> dirs;
-  {
-    absl::MutexLock lock(&mu_);
-    dirs.swap(dirs_to_delete_);
-  }
-  for (const std::string& dir : dirs) {
-    std::error_code error;
-    std::filesystem::remove_all(options_.checkpoints_dir / dir, error);
-    if (error) LogWarn("checkpoint files cannot be removed", {{"error", error.message()}});
-  }
 }
 
 }  // namespace lathe::engine

@@ -19,6 +19,7 @@
 #include "services/engine/core/core.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/call_table.h"
+#include "services/engine/runtime/checkpoint_dirs.h"
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
 #include "services/engine/runtime/event_queue.h"
@@ -56,6 +57,8 @@ class Runtime {
     int64_t max_cached_result_bytes = int64_t{256} << 20;
     // Directory of the checkpoint directories that the core names.
     std::filesystem::path checkpoints_dir;
+    // Time for which a directory that no row names stays in the trash.
+    absl::Duration trash_kept = absl::Hours(7 * 24);
     // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
     // it should end the process.
     std::function<void(const absl::Status&)> on_fatal;
@@ -206,8 +209,6 @@ class Runtime {
   void OnCompleted(const std::string& request_id, int64_t now);
   // OnTick runs on the ticker's thread.
   void OnTick();
-  void DeleteDirs();
-  std::vector<std::string> ListCheckpointDirs() const;
 
   const Options options_;
   Store& store_;
@@ -229,16 +230,14 @@ class Runtime {
   Directory directory_;
   CallTable calls_;
   RequestLookup request_lookup_;
+  CheckpointDirs checkpoint_dirs_;
   EventQueue events_;
   std::vector<Action> actions_;  // actions of the current step; the core's thread only
 
   absl::Mutex mu_;
   absl::Status room_ ABSL_GUARDED_BY(mu_);  // not OK while is_disk_full_
-  std::vector<std::string> dirs_to_delete_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, NotifyQueueState> troubles_ ABSL_GUARDED_BY(mu_);  // by group
   std::map<std::string, NotifyGroupDrain> drains_ ABSL_GUARDED_BY(mu_);    // by group
-  // Checkpoint directories at the start; emptied once the core has named those it needs.
-  std::vector<std::string> dirs_at_start_ ABSL_GUARDED_BY(mu_);
 
   std::unique_ptr<Purger> purger_;
   std::unique_ptr<CommitLoop> commits_;

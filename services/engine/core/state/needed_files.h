@@ -23,8 +23,8 @@ void DeleteFilesIfUnused(State& s, const std::string& dir);
 // the first one therefore never change committed files.
 std::string SaveDir(const std::string& plan_dir, const std::string& group, int64_t epoch);
 
-// Deletes the directories of checkpoints, snapshots and versions that are not needed, which a crash
-// or an evicted worker has left.
+// Moves the directories of checkpoints, snapshots and versions that are not needed to the trash. A
+// crash or an evicted worker has left them, or they are newer than a database that was restored.
 void DropUnneededFiles(State& s);
 
 }  // namespace lathe::engine
