@@ -99,6 +99,32 @@ Handler JsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Re
       [to_json](const Req&, const Resp& answer) { return JsonResponse(to_json(answer)); });
 }
 
+// Header that names a request which has no number of its own.
+inline constexpr char kIdempotencyKey[] = "x-idempotency-key";
+
+// Passes on the name of a training request without seq_id. Clients give every request a name, and
+// some a new one for each try, so a seq_id goes before it.
+template <typename Req>
+void SetIdempotencyKey(const Request& request, Req& message) {
+  if (message.seq_id() > 0) return;
+  message.set_idempotency_key(std::string(request.HeaderValue(kIdempotencyKey)));
+}
+
+// Like JsonRoute, for training requests, which may come without seq_id.
+template <typename Async, typename Req, typename Resp>
+Handler TrainingJsonRoute(EngineClient& engine, EngineClient::UnaryMethod<Async, Req, Resp> method,
+                          const std::type_identity_t<BodyFields<Req>>& body,
+                          std::type_identity_t<Json (*)(const Resp&)> to_json) {
+  const auto decode = [&body](const Request& request) -> absl::StatusOr<Req> {
+    absl::StatusOr<Req> message = ReadJsonBody(request, body);
+    if (message.ok()) SetIdempotencyKey(request, *message);
+    return message;
+  };
+  return RpcRoute(engine, method, decode, [to_json](const Req&, const Resp& answer) {
+    return JsonResponse(to_json(answer));
+  });
+}
+
 // Always answers `body`, without a call to the engine.
 Handler ConstantRoute(Json body);
 

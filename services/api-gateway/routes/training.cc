@@ -75,6 +75,7 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
       }
       co_return decoded;
     }
+    SetIdempotencyKey(request, message);
     const absl::StatusOr<v1::SubmitResponse> answer =
         co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
     if (!answer.ok()) co_return answer.status();
@@ -125,7 +126,7 @@ std::vector<Route> TrainingRoutes(const RouteContext& context) {
        .summary = "One AdamW step with the gradient that has added up",
        .request = "OptimStepRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::OptimStep, kOptimStep, FutureToJson)},
+       .handler = TrainingJsonRoute(engine, &Stub::OptimStep, kOptimStep, FutureToJson)},
   };
 }
 

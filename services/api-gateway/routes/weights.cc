@@ -16,7 +16,7 @@ using CheckpointsStub = v1::Checkpoints::StubInterface::async_interface;
 // SDKs up to 0.33 send the weights access token in the body, later SDKs in a header. A header wins.
 absl::StatusOr<v1::CopyWeightsRequest> DecodeCopy(const Request& request) {
   ASSIGN_OR_RETURN(v1::CopyWeightsRequest message, ReadJsonBody(request, kCopyWeights));
-  message.set_idempotency_key(std::string(request.HeaderValue("x-idempotency-key")));
+  message.set_idempotency_key(std::string(request.HeaderValue(kIdempotencyKey)));
   const std::string_view token = request.HeaderValue("x-tinker-weights-access-token");
   if (!token.empty()) message.set_weights_access_token(std::string(token));
   return message;
@@ -33,15 +33,15 @@ std::vector<Route> WeightsRoutes(const RouteContext& context) {
        .summary = "Save weights, moments and step count",
        .request = "SaveWeightsRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::SaveWeights, kSaveWeights, FutureToJson)},
+       .handler = TrainingJsonRoute(engine, &Stub::SaveWeights, kSaveWeights, FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/save_weights_for_sampler",
        .tag = "weights",
        .summary = "Save an immutable version for sampling",
        .request = "SaveWeightsForSamplerRequest",
        .answer = "Future",
-       .handler =
-           JsonRoute(engine, &Stub::SaveWeightsForSampler, kSaveWeightsForSampler, FutureToJson)},
+       .handler = TrainingJsonRoute(engine, &Stub::SaveWeightsForSampler, kSaveWeightsForSampler,
+                                    FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/save_weights_external",
        .tag = "weights",
@@ -68,7 +68,7 @@ std::vector<Route> WeightsRoutes(const RouteContext& context) {
        .summary = "Load a checkpoint into a model, or make a model of it",
        .request = "LoadWeightsRequest",
        .answer = "Future",
-       .handler = JsonRoute(engine, &Stub::LoadWeights, kLoadWeights, FutureToJson)},
+       .handler = TrainingJsonRoute(engine, &Stub::LoadWeights, kLoadWeights, FutureToJson)},
       {.method = "POST",
        .pattern = "/api/v1/weights_info",
        .tag = "weights",

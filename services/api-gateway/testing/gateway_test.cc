@@ -150,6 +150,23 @@ TEST_CASE("An engine error keeps its code, field and message", "[gateway]") {
   CHECK(error["message"] == "learning_rate is -1, allowed is 0 or more");
 }
 
+TEST_CASE("A training request without seq_id is named by its idempotency key", "[gateway]") {
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const auto key_of = [&](const std::string& seq) {
+    const std::string body =
+        R"({"forward_backward_input":{"data":[],"loss_fn":"x"},)" + seq + R"("model_id":"m"})";
+    CHECK(client
+              .Exchange("POST", "/api/v1/forward_backward", body,
+                        {{"Content-Type", "application/json"}, {"X-Idempotency-Key", "once"}})
+              .status == 200);
+    return engine.last_forward_backward().idempotency_key();
+  };
+  CHECK(key_of("") == "once");
+  CHECK(key_of(R"("seq_id":7,)").empty());
+}
+
 TEST_CASE("forward_backward is taken as protobuf and as JSON", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);

@@ -130,6 +130,8 @@ struct Submit {
   OpClass op_class = OpClass::kTrain;
   int64_t seq_id = 0;  // 0 for kTrain: the caller gave none, and the core takes the next
   OperationKind kind = OperationKind::kForwardBackward;
+  // Names a kTrain request without seq_id, so that a repetition finds it; empty: it has no name.
+  std::string idempotency_key = "";
   std::string content_hash;
   PayloadRef payload;
   OperationArgs args;
@@ -139,6 +141,11 @@ struct Submit {
   // For an invalid request of another kind: accept it too and fail it through its future.
   bool invalid_through_future = false;
 };
+
+// Returns true if a repetition has the same owner, class and number.
+inline bool HasKey(const Submit& submit) {
+  return submit.op_class != OpClass::kTrain || submit.seq_id > 0;
+}
 
 struct CreateSamplingSession {
   CallId call = 0;

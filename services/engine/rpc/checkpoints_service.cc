@@ -19,8 +19,6 @@
 namespace lathe::engine {
 namespace {
 
-constexpr size_t kMaxIdempotencyKeyBytes = 256;
-
 // Formats 128 bits as a session id.
 std::string SessionIdOf(std::string bits) {
   std::string hex = absl::BytesToHexString(bits.substr(0, 16));

@@ -56,6 +56,9 @@ Submit Start(const std::string& tenant_id, const std::string& owner_id, int64_t 
   submit.op_class = TraitsOf(kind).op_class;
   submit.seq_id = seq_id;
   submit.kind = kind;
+  if constexpr (requires { request.idempotency_key(); }) {
+    submit.idempotency_key = request.idempotency_key();
+  }
   submit.content_hash = ContentHash(request);
   return submit;
 }
@@ -67,6 +70,12 @@ int64_t BatchBytes(const v1::ForwardBackwardRequest& request) {
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
   const bool may_be_split = request.data_size() >= kMaxDatumsOfSdk || !request.malformed().empty();
   return may_be_split ? std::max(bytes, kSplitBatchBytes) : bytes;
+}
+
+template <typename Request>
+absl::Status ValidateTrainKey(const Request& request) {
+  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
+  return ValidateText(request.idempotency_key(), kMaxIdempotencyKeyBytes, "idempotency_key");
 }
 
 void SetInvalid(Submit& submit, const absl::Status& status) {
@@ -221,7 +230,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::ForwardBackwardRequest& request) {
-  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
+  RETURN_IF_ERROR(ValidateTrainKey(request));
   Submit submit = Start(
       tenant_id, request.model_id(), request.seq_id(),
       request.forward_only() ? OperationKind::kForward : OperationKind::kForwardBackward, request);
@@ -241,7 +250,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::OptimStepRequest& request) {
-  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
+  RETURN_IF_ERROR(ValidateTrainKey(request));
   Submit submit =
       Start(tenant_id, request.model_id(), request.seq_id(), OperationKind::kOptimStep, request);
   SetArgs(submit, MakeOptimStepArgs(request));
@@ -253,7 +262,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsRequest& request) {
-  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
+  RETURN_IF_ERROR(ValidateTrainKey(request));
   Submit submit =
       Start(tenant_id, request.model_id(), request.seq_id(), OperationKind::kSaveWeights, request);
   SetArgs(submit, MakeSaveArgs(request));
@@ -262,7 +271,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
 
 absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                                                 const v1::SaveWeightsForSamplerRequest& request) {
-  RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
+  RETURN_IF_ERROR(ValidateTrainKey(request));
   Submit submit = Start(tenant_id, request.model_id(), request.seq_id(),
                         OperationKind::kSaveWeightsForSampler, request);
   SetArgs(submit, MakeSaveArgs(request));
@@ -292,7 +301,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
                    "model_seq_id must be given");
   }
   const int64_t seq_id = creates_model ? request.model_seq_id() : request.seq_id();
-  RETURN_IF_ERROR(creates_model ? ValidateSeq(seq_id, "model_seq_id") : ValidateTrainSeq(seq_id));
+  RETURN_IF_ERROR(creates_model ? ValidateSeq(seq_id, "model_seq_id") : ValidateTrainKey(request));
   Submit submit = Start(tenant_id, creates_model ? request.session_id() : request.model_id(),
                         seq_id, OperationKind::kLoadWeights, request);
   if (creates_model) submit.op_class = OpClass::kModel;

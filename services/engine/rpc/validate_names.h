@@ -33,6 +33,7 @@ absl::StatusOr<Metadata> ValidateMetadata(
 
 // Bound of names, reasons and other short texts about a session.
 inline constexpr size_t kMaxTextBytes = 1024;
+inline constexpr size_t kMaxIdempotencyKeyBytes = 256;
 
 // Accepts a text of at most `max_bytes`. Error: invalid_field.
 absl::Status ValidateText(const std::string& text, size_t max_bytes, const std::string& field);

@@ -4,10 +4,27 @@
 #include <utility>
 
 namespace lathe::engine {
+namespace {
 
-CallId CallTable::Add(Callback callback, Time deadline) {
+ErrorInfo ToBeRepeated(ErrorInfo error) {
+  error.message += "; the same request may be sent again";
+  return error;
+}
+
+ErrorInfo OfUnknownOutcome(ErrorInfo error) {
+  error.status = absl::StatusCode::kDeadlineExceeded;
+  error.code = "outcome_unknown";
+  error.message +=
+      "; the request may have been accepted, and sent again it would be another one: a request "
+      "with seq_id or X-Idempotency-Key can be repeated";
+  return error;
+}
+
+}  // namespace
+
+CallId CallTable::Add(Callback callback, Time deadline, bool may_repeat) {
   absl::MutexLock lock(&mu_);
-  waiting_.emplace(next_, Waiting{std::move(callback), deadline});
+  waiting_.emplace(next_, Waiting{std::move(callback), deadline, may_repeat});
   return next_++;
 }
 
@@ -49,7 +66,7 @@ void CallTable::Fail(const std::map<CallId, Waiting>& waiting, const ErrorInfo& 
   for (const auto& [call, one] : waiting) {
     Answer answer;
     answer.call = call;
-    answer.error = error;
+    answer.error = one.may_repeat ? ToBeRepeated(error) : OfUnknownOutcome(error);
     one.callback(answer);
   }
 }

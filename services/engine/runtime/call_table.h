@@ -18,19 +18,24 @@ class CallTable {
   using Callback = std::function<void(const Answer&)>;
   using Time = std::chrono::steady_clock::time_point;
 
-  // Adds a call. FailExpired ends it after `deadline`.
-  CallId Add(Callback callback, Time deadline = Time::max());
+  // Adds a call. FailExpired ends it after `deadline`. `may_repeat`: a repetition finds what the
+  // call has changed.
+  CallId Add(Callback callback, Time deadline = Time::max(), bool may_repeat = true);
   // Runs the callback of the answer's call. Ignores an unknown call, which has failed before.
   void Finish(const Answer& answer);
-  // Answers every waiting call with `error`.
+  // The next two answer with `error`, and say whether the same request may be sent again. What a
+  // failed call changes may still become durable. If it may not be repeated, the error is
+  // DeadlineExceeded `outcome_unknown`, which clients do not retry by themselves.
+  // Answers every waiting call.
   void FailAll(const ErrorInfo& error);
-  // Answers the waiting calls whose deadline is before `now` with `error`.
+  // Answers the waiting calls whose deadline is before `now`.
   void FailExpired(Time now, const ErrorInfo& error);
 
  private:
   struct Waiting {
     Callback callback;
     Time deadline;
+    bool may_repeat = true;
   };
 
   static void Fail(const std::map<CallId, Waiting>& waiting, const ErrorInfo& error);

@@ -38,5 +38,29 @@ TEST_CASE("CallTable: a call that waited too long fails, once, and the others wa
   CHECK(ended == "a!b.c.");
 }
 
+TEST_CASE("CallTable: a call that cannot be repeated says that its outcome is unknown",
+          "[runtime]") {
+  const bool may_repeat = GENERATE(true, false);
+  const bool stops = GENERATE(true, false);
+  CallTable calls;
+  const CallTable::Time now = std::chrono::steady_clock::now();
+  ErrorInfo told;
+  calls.Add([&told](const Answer& answer) { told = *answer.error; }, now, may_repeat);
+  const ErrorInfo error{
+      .status = absl::StatusCode::kUnavailable, .code = "x", .field = "", .message = "why"};
+  if (stops) {
+    calls.FailAll(error);
+  } else {
+    calls.FailExpired(now + std::chrono::seconds(1), error);
+  }
+  CHECK(told.status ==
+        (may_repeat ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded));
+  CHECK(told.code == (may_repeat ? "x" : "outcome_unknown"));
+  const bool invites = told.message.find("may be sent again") != std::string::npos;
+  const bool warns = told.message.find("may have been accepted") != std::string::npos;
+  CHECK(invites == may_repeat);
+  CHECK(warns == !may_repeat);
+}
+
 }  // namespace
 }  // namespace lathe::engine

@@ -313,12 +313,11 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
 void Runtime::OnTick() {
   events_.Push(Tick{});
   checkpoint_dirs_.DoWork(absl::FromUnixNanos(NowNanos()));
-  calls_.FailExpired(
-      std::chrono::steady_clock::now(),
-      {.status = absl::StatusCode::kUnavailable,
-       .code = "store_unavailable",
-       .field = "",
-       .message = "the database did not answer in time; the same request may be sent again"});
+  calls_.FailExpired(std::chrono::steady_clock::now(),
+                     {.status = absl::StatusCode::kUnavailable,
+                      .code = "store_unavailable",
+                      .field = "",
+                      .message = "the database did not answer in time"});
 }
 
 }  // namespace lathe::engine

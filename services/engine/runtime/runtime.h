@@ -104,10 +104,13 @@ class Runtime {
   void Call(CallEvent event, CallTable::Callback done) {
     // A drain has no deadline: it takes as long as the remaining work.
     constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
+    bool may_repeat = true;
     if constexpr (std::is_same_v<CallEvent, Submit>) {
       done = request_lookup_.Resolve(event, std::move(done));
+      may_repeat = HasKey(event) || !event.idempotency_key.empty();
     }
-    event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline());
+    event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline(),
+                            may_repeat);
     const CallId call = event.call;
     // The core answers calls that write nothing even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;

@@ -158,6 +158,7 @@ void RestoreRequest(State& s, const RequestRow& row) {
   if (plan) {
     const auto* const sample = std::get_if<SampleArgs>(&plan->args);
     if (sample != nullptr) request.num_samples = sample->num_samples;
+    request.idempotency_key = plan->idempotency_key;
   }
   const std::string model_id = ModelIdOf(row, plan ? &*plan : nullptr);
   request.session_id = SessionIdOf(s, row, model_id);

@@ -290,11 +290,14 @@ void SubmitNew(State& s, const Submit& submit, const Subject& subject) {
 void Decide(State& s, const Submit& submit) {
   Subject subject;
   if (auto error = FindSubject(s, submit, subject)) return AnswerError(s, submit.call, *error);
-  const bool has_key = submit.op_class != OpClass::kTrain || submit.seq_id > 0;
+  const bool has_key = HasKey(submit);
+  const Request* known = nullptr;
   if (has_key) {
-    const Request* const known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
-    if (known != nullptr) return AnswerDuplicate(s, submit, *known);
+    known = FindByKey(s, submit.owner_id, submit.op_class, submit.seq_id);
+  } else if (!submit.idempotency_key.empty()) {
+    known = FindByIdempotencyKey(s, submit.owner_id, submit.idempotency_key);
   }
+  if (known != nullptr) return AnswerDuplicate(s, submit, *known);
   // The request is not new, so limits on new requests do not apply.
   if (submit.op_class == OpClass::kTrain && has_key && IsClosed(*subject.model, submit.seq_id)) {
     return AnswerError(s, submit.call, ClosedSeq(submit.owner_id, submit.seq_id));

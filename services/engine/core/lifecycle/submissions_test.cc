@@ -28,6 +28,32 @@ TEST_CASE("Submit: a request that is ready at once is committed as dispatched in
   CHECK(row.epoch == h.worker->epoch());
 }
 
+TEST_CASE("Submit: a step without seq is found again by its idempotency key", "[core]") {
+  ModelHarness h;
+  Submit step{.tenant_id = "t",
+              .owner_id = h.model,
+              .seq_id = 0,
+              .kind = OperationKind::kOptimStep,
+              .idempotency_key = "once",
+              .args = OptimStepArgs{}};
+  const CallId first = h.Send(step);
+  h.RunWorker();
+  const CallId again = h.Send(step);
+  h.RestartEngine();
+  h.ReattachWorker();
+  const CallId later = h.Send(step);
+  CHECK(h.AnswerTo(again).id == h.AnswerTo(first).id);
+  CHECK(h.AnswerTo(later).id == h.AnswerTo(first).id);
+  step.content_hash = "other";
+  CHECK(h.AnswerTo(h.Send(step)).error->code == "idempotency_key_reused");
+  step.idempotency_key = "another";
+  const CallId other = h.Send(step);
+  h.RunWorker();
+  CHECK(h.worker->History(h.model) == std::vector<std::string>{"step 1 []", "step 2 []"});
+  step.seq_id = 3;  // a seq goes before the key
+  CHECK(h.AnswerTo(h.Send(step)).id != h.AnswerTo(other).id);
+}
+
 TEST_CASE("Submit: a repeated key gets the same request and runs once", "[core]") {
   ModelHarness h;
   const CallId first = h.Gradient(1, "same");

@@ -27,6 +27,13 @@ std::optional<ErrorInfo> WhyNotDuplicate(const Submit& submit, const RequestRow&
                                         row.seq_id, row.owner_id)));
   }
   if (row.kind == submit.kind && row.content_hash == submit.content_hash) return std::nullopt;
+  if (!HasKey(submit)) {
+    return InvalidArgument(
+        "idempotency_key_reused", "idempotency_key",
+        absl::StrFormat("the idempotency key of seq_id %d of %s was already used "
+                        "by a different request",
+                        row.seq_id, row.owner_id));
+  }
   return InvalidArgument("seq_id_reused", "seq_id",
                          absl::StrFormat("seq_id %d of %s was already used by a different request; "
                                          "create one TrainingClient per process",

@@ -1,5 +1,6 @@
 #include "services/engine/core/requests/requests.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/requests/duplicate_detection.h"
 #include "services/engine/core/requests/quotas.h"
@@ -159,6 +160,18 @@ void Insert(State& s, const Request& request, const Plan& plan) {
   s.fx.Put(InsertRequest{std::move(row)});
 }
 
+// Place of a training request's idempotency key among the keys. No training request has seq 0, and
+// no id of a model has a space.
+RequestKey KeyOfName(const std::string& model_id, const std::string& key) {
+  return {absl::StrCat(model_id, " ", key), OpClass::kTrain, 0};
+}
+
+// Forgets that `key` names the request.
+void DropKey(State& s, const RequestKey& key, const std::string& request_id) {
+  const auto found = s.request_ids.find(key);
+  if (found != s.request_ids.end() && found->second == request_id) s.request_ids.erase(found);
+}
+
 ErrorInfo TooMany(const char* limit, int64_t value) {
   return ResourceExhausted(limit,
                            absl::StrFormat("%s is %d and reached; retry later", limit, value));
@@ -168,6 +181,11 @@ ErrorInfo TooMany(const char* limit, int64_t value) {
 
 Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int64_t seq_id) {
   const std::string* const id = Find(s.request_ids, RequestKey(owner_id, op_class, seq_id));
+  return id == nullptr ? nullptr : Find(s.requests, *id);
+}
+
+Request* FindByIdempotencyKey(State& s, const std::string& model_id, const std::string& key) {
+  const std::string* const id = Find(s.request_ids, KeyOfName(model_id, key));
   return id == nullptr ? nullptr : Find(s.requests, *id);
 }
 
@@ -202,6 +220,9 @@ Request& Track(State& s, Request request) {
   const RequestRow& row = request.row;
   request.order = ++s.last_order;
   s.request_ids[RequestKey(row.owner_id, row.op_class, row.seq_id)] = id;
+  if (!request.idempotency_key.empty()) {
+    s.request_ids[KeyOfName(row.owner_id, request.idempotency_key)] = id;
+  }
   if (request.live()) {
     s.live[request.order] = id;
     Count(s, request, +1);
@@ -223,6 +244,7 @@ Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::strin
   if (const auto* const sample = std::get_if<SampleArgs>(&plan.args)) {
     request.num_samples = sample->num_samples;
   }
+  if (!HasKey(submit)) request.idempotency_key = plan.idempotency_key = submit.idempotency_key;
   ChargeRate(s, request.row.tenant_id, s.now, request.row.tokens);
   Insert(s, request, plan);
   request.plan = std::make_unique<Plan>(std::move(plan));
@@ -331,8 +353,10 @@ void Forget(State& s, const Request& request) {
   const std::string id = request.row.request_id;
   const RequestRow& row = request.row;
   DropFromRetention(s, row);
-  const auto key = s.request_ids.find(RequestKey(row.owner_id, row.op_class, row.seq_id));
-  if (key != s.request_ids.end() && key->second == id) s.request_ids.erase(key);
+  DropKey(s, RequestKey(row.owner_id, row.op_class, row.seq_id), id);
+  if (!request.idempotency_key.empty()) {
+    DropKey(s, KeyOfName(row.owner_id, request.idempotency_key), id);
+  }
   s.requests.erase(id);
 }
 

@@ -9,6 +9,8 @@
 namespace lathe::engine {
 
 // Returns nullptr if the key is unknown or retention has forgotten it.
+// Finds a training request that came without seq_id.
+Request* FindByIdempotencyKey(State& s, const std::string& model_id, const std::string& key);
 Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int64_t seq_id);
 
 // Returns the bound that one more request of `tenant_id` would exceed. `model`: nullptr for

@@ -160,6 +160,7 @@ std::string EncodePlan(const Plan& plan) {
   proto.set_dir(plan.dir);
   proto.set_version_id(plan.version_id);
   proto.set_sampling_session_id(plan.sampling_session_id);
+  proto.set_idempotency_key(plan.idempotency_key);
   return proto.SerializeAsString();
 }
 
@@ -175,7 +176,8 @@ std::optional<Plan> DecodePlan(std::string_view bytes) {
               .model_id = proto.model_id(),
               .dir = proto.dir(),
               .version_id = proto.version_id(),
-              .sampling_session_id = proto.sampling_session_id()};
+              .sampling_session_id = proto.sampling_session_id(),
+              .idempotency_key = proto.idempotency_key()};
 }
 
 bool IsPlanBeforeProto(std::string_view bytes) {

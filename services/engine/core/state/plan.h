@@ -21,6 +21,7 @@ struct Plan {
   std::string dir;                  // checkpoint that is written or read
   std::string version_id;           // published by an unnamed save
   std::string sampling_session_id;  // created by an unnamed save
+  std::string idempotency_key;      // Submit::idempotency_key
 };
 
 // Returns TrainArgs::batch_bytes; 0 for other plans and null.

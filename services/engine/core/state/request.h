@@ -22,6 +22,7 @@ struct Request {
   int64_t num_crashes_alone = 0;   // crashes of workers that ran only this request
   int64_t num_state_refusals = 0;  // refusals by workers whose state of its model differed
   int64_t num_samples = 0;
+  std::string idempotency_key;
   std::string outcome;  // outcome for its row, set at its end
   // Refused at submission: it never runs.
   bool refused = false;
