@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
+import subprocess
 import threading
 import time
 
@@ -13,7 +15,7 @@ import httpx
 import pytest
 from support.fail_points import listed
 from support.failing_calls import failing_calls
-from support.lathe_server import LatheServer, tiny_model
+from support.lathe_server import BIN, LatheServer, tiny_model
 from support.raw_api import RawApi, RawModel
 from support.small_disk import small_disk
 from support.stubborn_api import Program, StubbornApi
@@ -99,22 +101,39 @@ def test_e1_worker_killed_in_a_save_leaves_the_old_or_a_complete_new_one(server,
     assert not set(old_attempts) & set(attempts(server))
 
 
-def test_a_checkpoint_that_the_database_does_not_know_is_kept_in_the_trash(server, api):
+def checkpoints_command(server, *args):
+    return subprocess.run([str(BIN / "lathe"), "checkpoints", *args, "--data-dir", server.data_dir],
+                          capture_output=True, text=True, timeout=60)
+
+
+def test_a_checkpoint_that_the_database_does_not_know_goes_to_the_trash_and_comes_back(server, api):
     """As after a restore of a backup that is older than the checkpoint."""
     model = RawModel(api)
     before = checkpoint_dirs(server)
-    known = save(model, "known")["path"]
+    path = save(model, "restored")["path"]
     (directory,) = checkpoint_dirs(server) - before
     root = pathlib.Path(server.data_dir, "checkpoints")
     unknown = "c" + "0123456789abcdef" * 2
     shutil.copytree(root / directory, root / unknown)
     server.wait_restarted("engine", server.kill("engine"))
     wait_until((root / "trash" / unknown).is_dir, "the folder in the trash")
-    assert not (root / unknown).exists()
-    files = {path.name: path.read_bytes() for path in (root / directory).iterdir()}
-    assert files == {path.name: path.read_bytes()
-                     for path in (root / "trash" / unknown).iterdir()}
-    assert loaded(api, known).loss() == model.loss()
+    assert not (root / unknown).exists() and (root / directory).exists()
+
+    listed_trash = checkpoints_command(server, "trash").stdout
+    assert re.search(rf"^{unknown} .* {re.escape(path)}$", listed_trash, re.M), listed_trash
+    refused = checkpoints_command(server, "adopt", unknown)
+    assert refused.returncode != 0 and "exists; delete it first" in refused.stderr
+    wait_until((root / "trash" / unknown).is_dir, "the folder in the trash again")
+    run, name = model.model_id, "weights/restored"
+    assert api.request("DELETE", f"training_runs/{run}/checkpoints/{name}").status_code == 204
+    adopted = checkpoints_command(server, "adopt", unknown)
+    assert (adopted.returncode, adopted.stdout.strip()) == (0, path), adopted.stderr
+    assert loaded(api, path).loss() == model.loss()
+    assert unknown not in checkpoints_command(server, "trash").stdout
+    server.wait_restarted("engine", server.kill("engine"))
+    assert loaded(api, path).loss() == model.loss()
+    again = checkpoints_command(server, "adopt", unknown)
+    assert again.returncode != 0 and "not in the trash" in again.stderr
 
 
 @pytest.mark.parametrize("name", ERROR_POINTS)

@@ -128,6 +128,23 @@ absl::Status AdminClient::RemoveGroup(const std::string& group) {
   return Translate(Stub()->RemoveGroup(&context, request, &response));
 }
 
+absl::StatusOr<v1::ListTrashResponse> AdminClient::ListTrash() {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::ListTrashResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->ListTrash(&context, {}, &response)));
+  return response;
+}
+
+absl::StatusOr<v1::AdoptCheckpointResponse> AdminClient::AdoptCheckpoint(
+    const v1::AdoptCheckpointRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::AdoptCheckpointResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->AdoptCheckpoint(&context, request, &response)));
+  return response;
+}
+
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(absl::Duration timeout,
                                                      grpc::ClientContext& context) {
   SetDeadline(context, timeout + kDrainMargin);

@@ -30,6 +30,9 @@ class AdminClient {
   absl::Status DrainGroup(const std::string& group);
   absl::Status ResumeGroup(const std::string& group);
   absl::Status RemoveGroup(const std::string& group);
+  absl::StatusOr<v1::ListTrashResponse> ListTrash();
+  absl::StatusOr<v1::AdoptCheckpointResponse> AdoptCheckpoint(
+      const v1::AdoptCheckpointRequest& request);
   // Waits up to `timeout` for the engine to finish accepted work. `context` must be unused;
   // TryCancel on it from another thread ends the wait.
   absl::StatusOr<v1::DrainResponse> Drain(absl::Duration timeout, grpc::ClientContext& context);

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
+#include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
@@ -46,6 +47,9 @@ constexpr Verb kVerbs[] = {
     {"tenants", TenantsCommand,
      "  lathe tenants list                   lists limits and usage of the tenants\n"
      "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"},
+    {"checkpoints", CheckpointsCommand,
+     "  lathe checkpoints trash              lists the folders in the trash\n"
+     "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
     {"export", ExportCommand,

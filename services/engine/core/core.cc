@@ -86,6 +86,7 @@ struct Core::Impl {
   void Handle(const PublishCheckpoint& event) { OnPublishCheckpoint(s, event); }
   void Handle(const SetCheckpointTtl& event) { OnSetCheckpointTtl(s, event); }
   void Handle(const SetQuota& event) { OnSetQuota(s, event); }
+  void Handle(const AdoptCheckpoint& event) { OnAdoptCheckpoint(s, event); }
   void Handle(const CopyCheckpoint& event) { OnCopyCheckpoint(s, event); }
   void Handle(const AssignSessionProject& event) { OnAssignSessionProject(s, event); }
   void Handle(const Delivered& event) { OnDelivered(s, event); }

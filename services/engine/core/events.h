@@ -214,6 +214,17 @@ struct CopyCheckpoint {
   std::string actor = "";  // for the audit log
 };
 
+// Makes a directory from the trash the checkpoint that its manifest describes.
+struct AdoptCheckpoint {
+  CallId call = 0;
+  CheckpointRow checkpoint;
+  // True: the store does not know the run of the checkpoint, or the session of that run.
+  bool makes_run = false;
+  bool makes_session = false;
+  std::string session_id;
+  int64_t model_seq_id = 0;
+};
+
 // Assigns a session of the tenant to a project. The core may have forgotten the session already.
 struct AssignSessionProject {
   CallId call = 0;
@@ -444,10 +455,10 @@ using EventBody =
     std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
                  CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
                  SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, CopyCheckpoint,
-                 AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved, BodyUnavailable,
-                 WorkerStarted, WorkerExited, MoveModel, DrainGroup, WorkerVersionLoaded,
-                 WorkerVersionServed, RemoveGroup>;
+                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, AdoptCheckpoint,
+                 CopyCheckpoint, AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved,
+                 BodyUnavailable, WorkerStarted, WorkerExited, MoveModel, DrainGroup,
+                 WorkerVersionLoaded, WorkerVersionServed, RemoveGroup>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

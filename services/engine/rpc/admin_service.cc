@@ -12,6 +12,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/trash.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
@@ -170,6 +171,42 @@ AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetSt
   *response = DescribeEngine(runtime_, keys_, attached_groups_());
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::ListTrash(Context* context, const v1::ListTrashRequest*,
+                                               v1::ListTrashResponse* response) {
+  *response = DescribeTrash(runtime_, keys_);
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::AdoptCheckpoint(Context* context,
+                                                     const v1::AdoptCheckpointRequest* request,
+                                                     v1::AdoptCheckpointResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  CheckpointDirs& dirs = runtime_.checkpoint_dirs();
+  absl::StatusOr<engine::AdoptCheckpoint> adoption = PlanAdoption(runtime_, keys_, *request);
+  if (adoption.ok()) {
+    const absl::Status moved = dirs.TakeFromTrash(request->dir());
+    if (!moved.ok()) adoption = moved;
+  }
+  if (!adoption.ok()) {
+    reactor->Finish(ToGrpcStatus(adoption.status()));
+    return reactor;
+  }
+  LogInfo("a checkpoint comes back from the trash",
+          {{"dir", request->dir()}, {"path", adoption->checkpoint.tinker_path}});
+  runtime_.Call(*std::move(adoption), [reactor, response, &dirs,
+                                       dir = request->dir()](const Answer& answer) {
+    response->set_tinker_path(answer.id);
+    // A change that is not durable in time may still become so. If it does not, the next start
+    // moves the folder back.
+    const bool is_refused = answer.error && answer.error->status != absl::StatusCode::kUnavailable;
+    if (is_refused) dirs.PutBack(dir);
+    reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
+  });
   return reactor;
 }
 

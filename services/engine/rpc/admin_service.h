@@ -48,6 +48,10 @@ class AdminService final : public v1::Admin::CallbackService {
                        v1::ResumeGroupResponse* response) override;
   Reactor* RemoveGroup(Context* context, const v1::RemoveGroupRequest* request,
                        v1::RemoveGroupResponse* response) override;
+  Reactor* ListTrash(Context* context, const v1::ListTrashRequest* request,
+                     v1::ListTrashResponse* response) override;
+  Reactor* AdoptCheckpoint(Context* context, const v1::AdoptCheckpointRequest* request,
+                           v1::AdoptCheckpointResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,
                  v1::DrainResponse* response) override;
 

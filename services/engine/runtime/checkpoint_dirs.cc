@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 
 namespace lathe::engine {
@@ -75,6 +76,35 @@ void CheckpointDirs::Delete(std::string dir) {
   if (dir.empty()) return;
   absl::MutexLock lock(&mu_);
   to_delete_.push_back(std::move(dir));
+}
+
+absl::Status CheckpointDirs::CheckInTrash(const std::string& dir) const {
+  if (!IsCheckpointDir(dir)) {
+    return WithDetail(absl::InvalidArgumentError(absl::StrFormat(
+                          "dir is '%s', expected c and 32 hexadecimal digits", dir)),
+                      "invalid_field", "dir");
+  }
+  std::error_code error;
+  if (fs::is_directory(PathInTrash(dir), error)) return absl::OkStatus();
+  return WithDetail(absl::NotFoundError(absl::StrFormat("%s is not in the trash", dir)),
+                    "not_found", "dir");
+}
+
+absl::Status CheckpointDirs::TakeFromTrash(const std::string& dir) {
+  std::error_code error;
+  fs::rename(PathInTrash(dir), root_ / dir, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrFormat("%s cannot be moved out of the trash: %s", dir, error.message()));
+}
+
+void CheckpointDirs::PutBack(std::string dir) {
+  absl::MutexLock lock(&mu_);
+  unnamed_.push_back(std::move(dir));
+}
+
+std::vector<std::string> CheckpointDirs::ListTrash() const {
+  return ListCheckpointDirs(root_ / kTrash);
 }
 
 void CheckpointDirs::DoWork(absl::Time now) {

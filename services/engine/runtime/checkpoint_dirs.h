@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -29,6 +30,15 @@ class CheckpointDirs {
   void KeepOnly(const std::vector<std::string>& needed);
   // Deletes a directory that a row named until now.
   void Delete(std::string dir);
+  // Returns NotFound if it is not in the trash, and InvalidArgument if `dir` is no such name.
+  absl::Status CheckInTrash(const std::string& dir) const;
+  // Moves a directory out of the trash at once.
+  absl::Status TakeFromTrash(const std::string& dir);
+  // Moves it to the trash again.
+  void PutBack(std::string dir);
+  std::vector<std::string> ListTrash() const;
+  std::filesystem::path PathInTrash(const std::string& dir) const { return root_ / kTrash / dir; }
+
   // Carries out the calls above, and about every hour deletes what has been in the trash for
   // `trash_kept`. An entry's time of modification is when it was moved.
   void DoWork(absl::Time now);

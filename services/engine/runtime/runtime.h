@@ -144,6 +144,7 @@ class Runtime {
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
+  CheckpointDirs& checkpoint_dirs() { return checkpoint_dirs_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
   int64_t term() const { return term_; }
   // Makes streams() receive the sample's tokens, including the earlier ones. On the core's thread.

@@ -54,9 +54,15 @@ TEST_CASE("Simulation: a seed is one run", "[simulation]") {
 }
 
 // Events that no client, operator or worker of the simulation sends.
-const std::set<std::string> kNotSimulated = {
-    "JoinSamplingSession", "PublishCheckpoint",    "SetCheckpointTtl", "Drain", "SetQuota",
-    "CopyCheckpoint",      "AssignSessionProject", "BodyUnavailable"};
+const std::set<std::string> kNotSimulated = {"JoinSamplingSession",
+                                             "PublishCheckpoint",
+                                             "SetCheckpointTtl",
+                                             "Drain",
+                                             "SetQuota",
+                                             "AdoptCheckpoint",
+                                             "CopyCheckpoint",
+                                             "AssignSessionProject",
+                                             "BodyUnavailable"};
 
 template <typename... Events>
 std::set<std::string> NamesOf(const std::variant<Events...>&) {

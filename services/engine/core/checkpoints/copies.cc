@@ -76,40 +76,56 @@ void DropLinkedFiles(State& s, const CopyCheckpoint& event) {
   if (!event.dir.empty()) s.fx.After(DeleteFiles{event.dir});
 }
 
-// Writes only the row of the session: it gets no heartbeats, and its end frees nothing.
-void PutEndedSession(State& s, const CopyCheckpoint& event) {
+// Returns the row of a session that is over. Written alone it gets no heartbeats, and its end frees
+// nothing.
+SessionRow EndedSession(const State& s, const std::string& session_id, const std::string& tenant_id,
+                        std::string detail) {
   SessionRow row;
-  row.session_id = event.session_id;
-  row.tenant_id = event.tenant_id;
-  row.project_id = event.project_id;
+  row.session_id = session_id;
+  row.tenant_id = tenant_id;
   row.state = SessionState::kEnded;
   row.finish_reason = "success";
-  row.finish_detail = "made for a copy of " + event.source_path;
+  row.finish_detail = std::move(detail);
   row.created_at = s.now;
   row.heartbeat_at = s.now;
+  return row;
+}
+
+// Returns the row of a run that has only checkpoints.
+ModelRow RunOf(const State& s, const CheckpointRow& checkpoint, const std::string& session_id,
+               int64_t model_seq_id, std::string reason) {
+  ModelRow row;
+  row.model_id = checkpoint.model_id;
+  row.session_id = session_id;
+  row.tenant_id = checkpoint.tenant_id;
+  row.model_seq_id = model_seq_id;
+  row.base_model = checkpoint.base_model;
+  row.lora = checkpoint.lora;
+  row.state = ModelState::kUnloaded;
+  row.state_reason = std::move(reason);
+  row.created_at = s.now;
+  row.last_request_at = s.now;
+  return row;
+}
+
+void PutEndedSession(State& s, const CopyCheckpoint& event) {
+  SessionRow row =
+      EndedSession(s, event.session_id, event.tenant_id, "made for a copy of " + event.source_path);
+  row.project_id = event.project_id;
   s.fx.Put(PutSession{std::move(row)});
 }
 
-void PutRun(State& s, const CopyCheckpoint& event, const CheckpointRow& source,
-            const std::string& model_id) {
+void PutRun(State& s, const CopyCheckpoint& event, const CheckpointRow& copy) {
   Model model;
-  model.row.model_id = model_id;
-  model.row.session_id = event.session_id;
-  model.row.tenant_id = event.tenant_id;
-  model.row.model_seq_id = event.model_seq_id;
-  model.row.base_model = source.base_model;
-  model.row.lora = source.lora;
-  model.row.state = ModelState::kUnloaded;
-  model.row.state_reason = "a copy, which cannot be trained";
+  model.row =
+      RunOf(s, copy, event.session_id, event.model_seq_id, "a copy, which cannot be trained");
   model.row.user_metadata = event.run_metadata;
-  model.row.created_at = s.now;
-  model.row.last_request_at = s.now;
   model.row_written_at = s.now;
   s.fx.Put(PutModel{model.row});
   // In an open session the run occupies its model_seq_id.
   if (event.makes_session) return;
-  s.sessions.at(event.session_id).model_ids.insert(model_id);
-  s.models.Add(model_id, std::move(model));
+  s.sessions.at(event.session_id).model_ids.insert(copy.model_id);
+  s.models.Add(copy.model_id, std::move(model));
 }
 
 CheckpointRow CopyOf(const State& s, const CopyCheckpoint& event, const CheckpointRow& source,
@@ -154,11 +170,43 @@ void OnCopyCheckpoint(State& s, const CopyCheckpoint& event) {
     Audit(s, event, answer.id.empty() ? event.source_path : answer.id, error->code);
     return AnswerError(s, event.call, *error);
   }
+  CheckpointRow copy = CopyOf(s, event, *source, model_id);
   if (event.makes_session) PutEndedSession(s, event);
-  PutRun(s, event, *source, model_id);
+  PutRun(s, event, copy);
   CountCheckpoint(s, event.tenant_id, event.session_id, source->base_model);
   Audit(s, event, answer.id, "ok");
-  CommitCheckpoint(s, CopyOf(s, event, *source, model_id));
+  CommitCheckpoint(s, std::move(copy));
+  s.fx.After(std::move(answer));
+}
+
+void OnAdoptCheckpoint(State& s, const AdoptCheckpoint& event) {
+  const CheckpointRow& row = event.checkpoint;
+  if (s.draining) return AnswerError(s, event.call, Draining());
+  if (s.checkpoints.count(row.tinker_path) > 0) {
+    return AnswerError(s, event.call,
+                       FailedPrecondition("checkpoint_exists",
+                                          absl::StrFormat("checkpoint %s exists; delete it first",
+                                                          row.tinker_path)));
+  }
+  constexpr char kWhy[] = "made for a checkpoint that came back from the trash";
+  if (event.makes_session) {
+    s.fx.Put(PutSession{EndedSession(s, event.session_id, row.tenant_id, kWhy)});
+  }
+  if (event.makes_run) {
+    s.fx.Put(PutModel{RunOf(s, row, event.session_id, event.model_seq_id, kWhy)});
+  }
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = row.tenant_id,
+                        .resource = "checkpoints",
+                        .event = "checkpoint_adopt",
+                        .actor = "lathe",
+                        .object = row.tinker_path,
+                        .outcome = "ok",
+                        .details = {{"dir", row.dir}}}});
+  CommitCheckpoint(s, row);
+  Answer answer;
+  answer.call = event.call;
+  answer.id = row.tinker_path;
   s.fx.After(std::move(answer));
 }
 

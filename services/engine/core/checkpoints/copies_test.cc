@@ -1,7 +1,9 @@
 #include "services/engine/core/checkpoints/copies.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "services/engine/core/checkpoints/checkpoints.h"
 #include "services/engine/core/testing/trained_model.h"
 
 namespace lathe::engine {
@@ -118,6 +120,47 @@ TEST_CASE("Copy: it counts as stored, and is in the audit log", "[core]") {
   CHECK(made.details == Metadata{{"source_path", t.path}});
   CHECK(log.back().object == "tinker://again:train:0/weights/a");
   CHECK(log.back().outcome == "storage_quota");
+}
+
+AdoptCheckpoint Adoption(Trained& t, const std::string& name) {
+  AdoptCheckpoint event{.call = ++t.h.last_call,
+                        .checkpoint = t.Row(),
+                        .makes_run = true,
+                        .makes_session = true,
+                        .session_id = "lost",
+                        .model_seq_id = 0};
+  CheckpointRow& row = event.checkpoint;
+  row.model_id = "lost:train:0";
+  row.name = name;
+  row.tinker_path = CheckpointPath(row.model_id, row.kind, name);
+  row.dir = "c-from-trash";
+  return event;
+}
+
+TEST_CASE("Adopt: a checkpoint comes back with a run that has ended", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(Adoption(t, "a"));
+  const std::string path = "tinker://lost:train:0/weights/a";
+  CHECK(t.h.AnswerTo(t.h.last_call).id == path);
+  CHECK(t.h.store.checkpoints().at(path).dir == "c-from-trash");
+  CHECK(t.h.store.models().at("lost:train:0").state == ModelState::kUnloaded);
+  CHECK(t.h.store.sessions().at("lost").state == SessionState::kEnded);
+  t.h.RestartEngine();
+  const auto& needed = t.h.needed_dirs;
+  CHECK(std::find(needed.begin(), needed.end(), "c-from-trash") != needed.end());
+}
+
+TEST_CASE("Adopt: a path that is in use is refused and nothing is deleted", "[core]") {
+  Trained t;
+  t.Save(1);
+  t.h.Post(Adoption(t, "a"));
+  AdoptCheckpoint again = Adoption(t, "a");
+  again.checkpoint.dir = "c-another";
+  t.h.Post(again);
+  CHECK(t.h.AnswerTo(again.call).error->code == "checkpoint_exists");
+  CHECK(t.h.deleted_dirs.count("c-another") == 0);
+  CHECK(t.h.store.checkpoints().at(again.checkpoint.tinker_path).dir == "c-from-trash");
 }
 
 }  // namespace
