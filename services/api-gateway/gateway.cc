@@ -21,7 +21,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
     : executor_(io.get_executor()),
       options_(std::move(options)),
       engine_(options_.engine_addresses, Dialer(options_.engine_tls)),
-      watch_(io.get_executor(), engine_),
+      watch_(io.get_executor(), engine_, options_.outage_grace),
       polls_(options_.limits.max_polls_per_key),
       archives_(options_.data_dir),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
@@ -58,7 +58,7 @@ void Gateway::Pulse() {
 
 absl::Status Gateway::CheckReady() const {
   if (is_draining_) return absl::UnavailableError("the gateway is stopping");
-  if (!watch_.is_connected()) return absl::UnavailableError("the engine is not reachable");
+  if (!watch_.is_available()) return absl::UnavailableError("the engine is not reachable");
   return absl::OkStatus();
 }
 

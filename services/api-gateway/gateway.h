@@ -33,6 +33,8 @@ struct GatewayOptions {
   ChannelTls engine_tls;
   // Directory in which the engine keeps checkpoints.
   std::filesystem::path data_dir;
+  // Time without an engine after which the gateway says that it is not ready.
+  absl::Duration outage_grace = absl::Seconds(15);
   // Longest time that a drain waits for requests in progress.
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;

@@ -117,6 +117,9 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.data_dir, "gateway.data_dir", "",
           "the engine's data directory as this process mounts it; empty: no downloads of "
           "checkpoints");
+  set.Add(&settings.gateway.outage_grace, "gateway.outage_grace", settings.gateway.outage_grace,
+          "time without an engine after which /readyz answers 503; a change of the leader is "
+          "shorter");
   set.Add(&settings.gateway.drain_timeout, "gateway.drain_timeout", settings.gateway.drain_timeout,
           "maximum time that a stop waits for requests in progress");
   set.Add(&settings.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
@@ -162,6 +165,11 @@ absl::Status CheckSettings(const Settings& settings) {
   if (settings.gateway.drain_timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("drain_timeout is ", absl::FormatDuration(settings.gateway.drain_timeout),
+                     ", minimum is 0s"));
+  }
+  if (settings.gateway.outage_grace < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("outage_grace is ", absl::FormatDuration(settings.gateway.outage_grace),
                      ", minimum is 0s"));
   }
   if (settings.poll_hold_seconds < 1 || settings.poll_hold_seconds > kMaxPollHoldSeconds) {

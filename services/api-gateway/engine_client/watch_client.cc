@@ -52,8 +52,10 @@ WatchUpdate ToUpdate(const v1::WatchResponse& response) {
 
 }  // namespace
 
-WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine)
+WatchClient::WatchClient(asio::any_io_executor executor, EngineClient& engine,
+                         absl::Duration outage_grace)
     : engine_(engine),
+      outage_grace_(outage_grace),
       retry_(asio::make_strand(executor)),
       heartbeat_timer_(retry_.get_executor()) {
   // Connects on the strand, so that a stream that ends at once is recorded before the next one
@@ -95,7 +97,7 @@ int64_t WatchClient::Subscribe(const std::string& request_id, const std::string&
     const auto [found, is_new] = watched_.try_emplace(request_id);
     Watched& watched = found->second;
     const bool is_subscribed = !watched.tickets.empty() || (!is_new && watched.api_key == api_key);
-    watched.tickets.push_back(ticket);
+    watched.tickets.insert(ticket);
     if (is_subscribed) return ticket;
     watched.api_key = api_key;
     EnqueueLocked(SubscribeMessage(request_id, api_key));
@@ -112,7 +114,7 @@ void WatchClient::Unsubscribe(int64_t ticket) {
     const std::string request_id = std::move(subscriber->second.request_id);
     subscribers_.erase(subscriber);
     const auto watched = watched_.find(request_id);
-    std::erase(watched->second.tickets, ticket);
+    watched->second.tickets.erase(ticket);
     if (!watched->second.tickets.empty()) return;
     watched->second.left_at = SteadyNow();
     left_.push_back({watched->second.left_at, request_id});
@@ -181,6 +183,11 @@ bool WatchClient::IsWatchedByOther(const std::string& request_id,
 bool WatchClient::is_connected() const {
   absl::MutexLock lock(&mu_);
   return !is_down_;
+}
+
+bool WatchClient::is_available() const {
+  absl::MutexLock lock(&mu_);
+  return !is_down_ || SteadyNow() - down_since_ < outage_grace_;
 }
 
 int64_t WatchClient::num_subscriptions() const {
@@ -278,6 +285,7 @@ void WatchClient::OnConnected() {
   {
     absl::MutexLock lock(&mu_);
     was_down = std::exchange(is_down_, false);
+    was_up_ = true;
     outage_began_ = absl::InfiniteFuture();
   }
   if (was_down) LogInfo("watch stream is up again");
@@ -290,6 +298,7 @@ void WatchClient::OnDone(const std::string& address, const grpc::Status& status)
   {
     absl::MutexLock lock(&mu_);
     was_down = std::exchange(is_down_, true);
+    if (!was_down && was_up_) down_since_ = SteadyNow();
     is_stopped = is_stopped_;
     has_answered = heard_ != absl::InfinitePast();
   }
@@ -329,7 +338,7 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
   if (found == watched_.end()) return addressees;
   Watched& watched = found->second;
   const bool is_final = response.done() || response.has_error();
-  std::vector<int64_t> staying;
+  std::set<int64_t> staying;
   for (const int64_t ticket : watched.tickets) {
     const Subscriber& subscriber = subscribers_[ticket];
     // An error concerns only the subscribed key. Subscribers with other keys stay and are checked
@@ -340,14 +349,14 @@ std::vector<WatchClient::Addressee> WatchClient::TakeAddresseesLocked(
     if (is_addressed && is_final) {
       subscribers_.erase(ticket);
     } else {
-      staying.push_back(ticket);
+      staying.insert(ticket);
     }
   }
   watched.tickets = std::move(staying);
   if (watched.tickets.empty()) {
     if (is_final) watched_.erase(found);
   } else if (response.has_error()) {
-    watched.api_key = subscribers_[watched.tickets.front()].api_key;
+    watched.api_key = subscribers_[*watched.tickets.begin()].api_key;
     EnqueueLocked(SubscribeMessage(response.request_id(), watched.api_key));
   }
   return addressees;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,8 +43,10 @@ class WatchClient {
   // Called on gRPC's threads; must not block.
   using Callback = std::function<void(const WatchUpdate&)>;
 
-  // Connects as soon as `executor` runs. `engine` must outlive it.
-  WatchClient(asio::any_io_executor executor, EngineClient& engine);
+  // Connects as soon as `executor` runs. `engine` must outlive it. See is_available for
+  // `outage_grace`.
+  WatchClient(asio::any_io_executor executor, EngineClient& engine,
+              absl::Duration outage_grace = absl::ZeroDuration());
   // Ends the stream and waits for it. `executor` must have stopped running.
   ~WatchClient();
 
@@ -65,6 +68,9 @@ class WatchClient {
 
   // Returns false while the engine cannot be reached.
   bool is_connected() const;
+  // Returns false before the first connection, and once the engine could not be reached for
+  // `outage_grace`. A change of the leader is shorter, so balancers keep sending requests.
+  bool is_available() const;
   int64_t num_subscriptions() const;
 
   // Stops reconnecting and ends the stream.
@@ -79,7 +85,7 @@ class WatchClient {
   struct Watched {
     // Key under which the request is subscribed.
     std::string api_key;
-    std::vector<int64_t> tickets;
+    std::set<int64_t> tickets;
     // Time, by SteadyNow, when the last subscriber left. Meaningless while there is a subscriber.
     absl::Time left_at;
   };
@@ -117,6 +123,7 @@ class WatchClient {
   bool HasNoStreamLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_streams_ == 0; }
 
   EngineClient& engine_;
+  const absl::Duration outage_grace_;
   asio::steady_timer retry_;
   asio::steady_timer heartbeat_timer_;
   mutable absl::Mutex mu_;
@@ -138,6 +145,9 @@ class WatchClient {
   absl::Time outage_began_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // True from the first failure to the next success.
   bool is_down_ ABSL_GUARDED_BY(mu_) = false;
+  bool was_up_ ABSL_GUARDED_BY(mu_) = false;  // at any time
+  // Time of the first failure since the last success. Infinite past until the first success.
+  absl::Time down_since_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 

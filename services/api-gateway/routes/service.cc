@@ -13,7 +13,7 @@ constexpr int64_t kMaxTelemetryBytes = 8 << 20;
 // Readiness for load balancers. The internal page says more.
 Handler ReadyHandler(const WatchClient& watch) {
   return [&watch](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
-    if (watch.is_connected()) co_return JsonResponse({{"status", "ok"}});
+    if (watch.is_available()) co_return JsonResponse({{"status", "ok"}});
     co_return WithDetail(absl::UnavailableError("the engine is not reachable"), "not_ready");
   };
 }

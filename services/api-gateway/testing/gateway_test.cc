@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "services/api-gateway/http/error_response.h"
@@ -76,7 +77,9 @@ TEST_CASE("Notices come with what a program asks when it starts, not with every 
 
 TEST_CASE("The gateway is ready while it reaches the engine, and live in any case", "[gateway]") {
   FakeEngine engine;
-  RunningGateway gateway(engine);
+  GatewayOptions options;
+  options.outage_grace = absl::ZeroDuration();
+  RunningGateway gateway(engine, options);
   HttpClient client(gateway.port());
   // A poll waits until the stream to the engine is up.
   engine.Settle("r1", {});
@@ -90,6 +93,26 @@ TEST_CASE("The gateway is ready while it reaches the engine, and live in any cas
   CHECK(Json::parse(away.body)["error"]["code"] == "not_ready");
   CHECK(client.Exchange("GET", "/livez").body == R"({"status":"ok"})");
   CHECK(gateway.gateway().CheckLive().ok());
+}
+
+TEST_CASE("A short outage of the engine leaves a gateway ready", "[gateway]") {
+  FakeEngine engine;
+  GatewayOptions options;
+  options.routes.poll_hold = absl::Milliseconds(20);
+  options.outage_grace = absl::Hours(1);
+  RunningGateway gateway(engine, options);
+  HttpClient client(gateway.port());
+  engine.Settle("r1", {});
+  while (absl::StrContains(client.Post("/api/v1/retrieve_future", R"({"request_id":"r1"})").body,
+                           "try_again")) {
+  }
+  engine.StopServing();
+  // A poll tells when the gateway has noticed.
+  while (!absl::StrContains(client.Post("/api/v1/retrieve_future", R"({"request_id":"r2"})").body,
+                            "not reachable")) {
+  }
+  CHECK(client.Exchange("GET", "/readyz").status == 200);
+  CHECK(gateway.gateway().CheckReady().ok());
 }
 
 TEST_CASE("The start of an SDK program is answered over one connection", "[gateway]") {
