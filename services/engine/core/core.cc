@@ -32,7 +32,7 @@ namespace lathe::engine {
 namespace {
 
 void OnTick(State& s) {
-  ExpireSessions(s);
+  SweepSessions(s);
   OffloadIdleModels(s);
   CloseOverdueGaps(s);
   DeclareLostWorkersDead(s);
@@ -119,6 +119,7 @@ void Core::Step(const Event& event, std::vector<Action>* out) {
   State& s = impl_->s;
   s.now = event.now;
   impl_->out = out;
+  s.ending = Budget(s.options.max_swept);
   std::visit([this](const auto& body) { impl_->Handle(body); }, event.body);
   Settle(s);
   s.fx.Finish(/*flush=*/std::holds_alternative<Tick>(event.body), out);

@@ -60,6 +60,10 @@ struct CoreOptions {
   // sampled ones are dropped, but never the newest 4 or one with pending samples.
   int64_t sampler_versions_bytes = int64_t{4} << 30;
 
+  // Maximum number of subjects that each sweep of a Step handles: sessions, models, samples… The
+  // others wait for the next Tick.
+  int64_t max_swept = 512;
+
   // Bounds on unfinished requests. A request above a bound gets ResourceExhausted with the name of
   // the bound. The total bounds never refuse a tenant that is below its equal share of them.
   int64_t max_rows_per_model = 4096;

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "services/engine/core/lifecycle/sessions.h"
 #include "services/engine/core/models/model_history.h"
 #include "services/engine/core/models/placement.h"
 #include "services/engine/core/models/recovery_need.h"
@@ -20,11 +21,12 @@ namespace {
 
 void RestoreSessions(State& s, const StoredState& stored) {
   for (const SessionRow& row : stored.sessions) {
-    Session& session = s.sessions[row.session_id];
+    Session session;
     session.row = row;
     // Silence counts only while a leader could receive signs of life.
     session.last_sign_at = std::max(row.heartbeat_at, s.now);
     session.touch_written_at = row.heartbeat_at;
+    TrackSession(s, std::move(session));
     s.follow_ups.sessions.insert(row.session_id);
   }
 }

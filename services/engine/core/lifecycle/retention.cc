@@ -12,7 +12,6 @@ namespace {
 constexpr int64_t kInterval = 60 * kSecond;
 // Rows without a result answer "expired" for this long.
 constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
-constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
 // A year, with time to settle its bills.
 constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
@@ -58,22 +57,12 @@ void ForgetRequests(State& s) {
   for (const std::string& model_id : changed) WriteKept(s, model_id);
 }
 
-void ForgetEndedSessions(State& s) {
-  for (auto it = s.sessions.begin(); it != s.sessions.end();) {
-    const SessionRow& row = it->second.row;
-    const bool old =
-        row.state == SessionState::kEnded && row.heartbeat_at + kEndedSessionsKept < s.now;
-    it = old ? s.sessions.erase(it) : std::next(it);
-  }
-}
-
 }  // namespace
 
 void PurgeOldResults(State& s) {
   if (s.now - s.purged_at < kInterval) return;
   s.purged_at = s.now;
   ForgetRequests(s);
-  ForgetEndedSessions(s);
   s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
                              s.now - s.options.result_kept_undelivered, s.now - kRowsKept,
                              s.now - kUsageKept});

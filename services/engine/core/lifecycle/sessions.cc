@@ -1,5 +1,10 @@
 #include "services/engine/core/lifecycle/sessions.h"
 
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "services/engine/core/checkpoints/checkpoints.h"
 #include "services/engine/core/models/model_end.h"
@@ -24,7 +29,6 @@ std::string NewSessionId(State& s) {
 }
 
 void Finish(State& s, Session& session, const std::string& reason, const std::string& detail) {
-  if (session.is_offloaded) ResumeSession(s, session);
   session.row.state = SessionState::kFinished;
   session.row.finish_reason = reason;
   session.row.finish_detail = detail;
@@ -32,6 +36,48 @@ void Finish(State& s, Session& session, const std::string& reason, const std::st
   s.fx.Put(PutSession{session.row});
   for (const std::string& model_id : session.model_ids) CloseGaps(s, s.models.at(model_id));
   s.follow_ups.sessions.insert(session.row.session_id);
+}
+
+// The time to forget an ended session. The store answers for it after that.
+int64_t ForgottenAt(const Session& session) {
+  constexpr int64_t kEndedSessionsKept = 24 * 3600 * kSecond;
+  return session.row.heartbeat_at + kEndedSessionsKept + 1;
+}
+
+// Does what is due after the client's silence. Returns the time of the next look at the session.
+int64_t SweepSilent(State& s, Session& session, Budget& budget) {
+  session.is_silent = true;
+  // Its training completes, as its saves may be loaded later. No client waits for its samples.
+  CancelSamplesOf(s, session, budget);
+  const int64_t silence = s.now - session.row.heartbeat_at;
+  if (silence > s.options.session_kept) {
+    Finish(s, session, "expired", absl::StrFormat("no heartbeat for %d s", silence / kSecond));
+    return s.now;
+  }
+  if (session.is_offloaded) {
+    MakeIdle(s, session, budget);
+  } else {
+    OffloadSession(s, session, budget);
+  }
+  const bool is_done = session.is_offloaded && session.busy_sampler_ids.empty();
+  return is_done ? session.row.heartbeat_at + s.options.session_kept + 1 : s.now;
+}
+
+// Returns the time of the next look at the session; 0: none, or the session is forgotten.
+int64_t SweepOne(State& s, Session& session, Budget& budget) {
+  if (session.row.state == SessionState::kEnded) {
+    if (s.now < ForgottenAt(session)) return ForgottenAt(session);
+    s.sessions.erase(session.row.session_id);
+    return 0;
+  }
+  if (session.row.state == SessionState::kFinished) {
+    if (session.is_silent) CancelSamplesOf(s, session, budget);
+    s.follow_ups.sessions.insert(session.row.session_id);
+    return session.is_silent && !session.samples.empty() ? s.now : 0;
+  }
+  if (s.now >= SilentAt(s, session)) return SweepSilent(s, session, budget);
+  MakeBusy(s, session, budget);
+  return session.idle_sampler_ids.empty() ? SilentAt(s, session) : s.now;
 }
 
 void AnswerSampler(State& s, CallId call, const std::string& id) {
@@ -81,7 +127,7 @@ void OnCreateSession(State& s, const CreateSession& event) {
   answer.id = session.row.session_id;
   s.fx.Put(PutSession{session.row});
   s.fx.After(std::move(answer));
-  s.sessions.emplace(session.row.session_id, std::move(session));
+  TrackSession(s, std::move(session));
 }
 
 void OnHeartbeat(State& s, const Heartbeat& event) {
@@ -139,22 +185,26 @@ void RecordSignOfLife(State& s, Session& session) {
   s.fx.PutLater(TouchSession{session.row.session_id, s.now});
 }
 
-void ExpireSessions(State& s) {
-  for (auto& [id, session] : s.sessions) {
-    const bool is_here = s.now - session.last_sign_at <= s.options.session_timeout;
-    if (session.row.state != SessionState::kActive || is_here) continue;
-    if (!session.is_silent) {
-      session.is_silent = true;
-      // Its training completes, as its saves may be loaded later. No client waits for its samples.
-      CancelSamplesOf(s, session);
-    }
-    const int64_t silence = s.now - session.row.heartbeat_at;
-    if (silence > s.options.session_kept) {
-      Finish(s, session, "expired", absl::StrFormat("no heartbeat for %d s", silence / kSecond));
-    } else if (!session.is_offloaded) {
-      OffloadSession(s, session);
+void TrackSession(State& s, Session session) {
+  const std::string id = session.row.session_id;
+  const bool has_ended = session.row.state == SessionState::kEnded;
+  s.due_sessions.Set(id, has_ended ? ForgottenAt(session) : SilentAt(s, session));
+  s.sessions.emplace(id, std::move(session));
+}
+
+void SweepSessions(State& s) {
+  Budget budget(s.options.max_swept);
+  std::vector<std::pair<int64_t, std::string>> again;
+  while (budget.Take()) {
+    const std::optional<std::string> id = s.due_sessions.Take(s.now);
+    if (!id) break;
+    Session* const session = Find(s.sessions, *id);
+    if (session == nullptr) continue;
+    if (const int64_t due_at = SweepOne(s, *session, budget)) {
+      again.emplace_back(due_at, *id);
     }
   }
+  for (const auto& [due_at, id] : again) s.due_sessions.Set(id, due_at);
 }
 
 void EndIfComplete(State& s, const std::string& session_id) {
@@ -162,12 +212,18 @@ void EndIfComplete(State& s, const std::string& session_id) {
   if (session == nullptr || session->row.state != SessionState::kFinished) return;
   if (session->num_live_requests > 0) return;
   // Samplers first: releasing one needs the group of its model.
-  for (const std::string& sampler_id : session->sampler_ids) ReleaseSampler(s, sampler_id);
-  for (const std::string& model_id : session->model_ids) ReleaseModel(s, model_id);
-  session->model_ids.clear();
-  session->sampler_ids.clear();
+  for (std::set<std::string>* ids :
+       {&session->busy_sampler_ids, &session->idle_sampler_ids, &session->model_ids}) {
+    const bool are_models = ids == &session->model_ids;
+    while (!ids->empty()) {
+      if (!s.ending.Take()) return s.due_sessions.Set(session_id, s.now);
+      const std::string id = std::move(ids->extract(ids->begin()).value());
+      are_models ? ReleaseModel(s, id) : ReleaseSampler(s, id);
+    }
+  }
   session->row.state = SessionState::kEnded;
   s.fx.Put(PutSession{session->row});
+  s.due_sessions.Set(session_id, ForgottenAt(*session));
 }
 
 void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {

@@ -17,10 +17,16 @@ void OnAssignSessionProject(State& s, const AssignSessionProject& event);
 // Any use of a session counts as a sign of life.
 void RecordSignOfLife(State& s, Session& session);
 
-// Offloads sessions that have been silent for too long, and ends those that stayed silent.
-void ExpireSessions(State& s);
+// Adds a session to the indexes, at its creation or at a restart.
+void TrackSession(State& s, Session session);
 
-// Frees the state of a finished session once its queued work is complete.
+// Offloads sessions that have been silent for too long, ends those that stayed silent, and forgets
+// those that ended long ago. A session of many samples, samplers and models takes several Ticks. A
+// session that has ended takes nothing new meanwhile.
+void SweepSessions(State& s);
+
+// Frees the state of a finished session once its queued work is complete. What the Step may not
+// release any more is released with the next Ticks.
 void EndIfComplete(State& s, const std::string& session_id);
 
 // Idempotent on (session, sampling_session_seq_id).

@@ -12,8 +12,8 @@
 #include "services/engine/core/models/recovery_need.h"
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/quotas.h"
+#include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/versions.h"
-#include "services/engine/core/state/needed_files.h"
 
 namespace lathe::engine {
 namespace {
@@ -58,30 +58,6 @@ void Offload(State& s, Model& model) {
   }
 }
 
-// Returns true if all sessions that sample from the version are offloaded.
-bool IsIdle(const State& s, const std::string& version_id) {
-  const std::set<std::string>& ids = s.samplers.IdsWith(version_id);
-  return std::all_of(ids.begin(), ids.end(), [&](const std::string& id) {
-    return s.sessions.at(s.samplers.at(id).row.session_id).is_offloaded;
-  });
-}
-
-// Drops the versions from which only offloaded sessions sample. Their files stay.
-void DropIdleVersions(State& s, const Session& session) {
-  for (const std::string& id : session.sampler_ids) {
-    const std::string& version_id = s.samplers.at(id).row.version_id;
-    if (version_id.empty() || !IsIdle(s, version_id)) continue;
-    for (auto& [name, group] : s.groups) {
-      const bool is_coming = group.transfers.erase(version_id) > 0;
-      if (group.version_ids.erase(version_id) == 0 && !is_coming) continue;
-      s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
-      if (Version* const version = Find(s.versions, version_id)) {
-        StopReading(s, *version, name, /*all=*/true);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
@@ -99,11 +75,14 @@ bool IsOnDisk(State& s, Model& model, int64_t quiet_since) {
   return false;
 }
 
-void OffloadSession(State& s, Session& session) {
+void OffloadSession(State& s, Session& session, Budget& budget) {
   if (session.num_live_requests > 0) return;
   bool all_offloaded = true;
   for (const std::string& model_id : session.model_ids) {
     Model& model = s.models.at(model_id);
+    const bool is_offloaded = model.gradient.empty() && !IsOnWorker(model);
+    if (is_offloaded) continue;
+    if (!budget.Take()) return;
     if (model.row.state == ModelState::kReady) DropGradient(s, model);
     if (!IsOnWorker(model)) continue;
     if (IsOnDisk(s, model, session.last_sign_at)) {
@@ -114,24 +93,19 @@ void OffloadSession(State& s, Session& session) {
   }
   if (!all_offloaded) return;
   session.is_offloaded = true;
-  DropIdleVersions(s, session);
-  for (const std::string& id : session.sampler_ids) {
-    const std::string& dir = s.samplers.at(id).row.checkpoint_dir;
-    if (!dir.empty()) UnpinDir(s, dir);
-  }
+  MakeIdle(s, session, budget);
 }
 
 void ResumeSession(State& s, Session& session) {
   session.is_offloaded = false;
-  std::vector<std::string> dirs;
-  for (const std::string& id : session.sampler_ids) {
-    Sampler& sampler = s.samplers.at(id);
-    const std::string& dir = sampler.row.checkpoint_dir;
-    if (dir.empty()) continue;
-    sampler.lost = !AreFilesNeeded(s, dir);
-    dirs.push_back(dir);
-  }
-  for (const std::string& dir : dirs) PinDir(s, dir);
+  Budget budget(s.options.max_swept);
+  MakeBusy(s, session, budget);
+  const bool is_over = session.idle_sampler_ids.empty();
+  s.due_sessions.Set(session.row.session_id, is_over ? SilentAt(s, session) : s.now);
+}
+
+int64_t SilentAt(const State& s, const Session& session) {
+  return session.last_sign_at + s.options.session_timeout + 1;
 }
 
 void OffloadIdleModels(State& s) {

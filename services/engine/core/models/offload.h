@@ -9,11 +9,13 @@ namespace lathe::engine {
 
 // Offloads a session that has been silent for session_timeout. Queued work completes first. Then
 // open gradients are dropped, and models and unnamed versions are written and removed from their
-// workers. Call it again until `is_offloaded`.
-void OffloadSession(State& s, Session& session);
-// Resumes a session on a sign of life or at its end. Its samplers pin their files again, or are
-// marked lost if the files are gone. Models stay offloaded until they are needed.
+// workers, and samplers become idle. Call it again until `is_offloaded`.
+void OffloadSession(State& s, Session& session, Budget& budget);
+// Resumes a session on a sign of life. Its samplers become busy with their next use or sweep.
+// Models stay offloaded until they are needed.
 void ResumeSession(State& s, Session& session);
+// The time from which on the session is silent, unless it gives another sign of life.
+int64_t SilentAt(const State& s, const Session& session);
 
 // Returns true if a model's worker state can be restored without a long replay. Otherwise has it
 // written. `quiet_since`: time since which the model is unused. If a write was tried after that

@@ -25,6 +25,11 @@ void Count(State& s, const Request& request, int64_t sign) {
   if (usage.num_rows == 0) s.usage.erase(request.row.tenant_id);
   if (Session* const session = Find(s.sessions, request.session_id)) {
     session->num_live_requests += sign;
+    if (IsSample(request) && sign > 0) {
+      session->samples.emplace(request.order, request.row.request_id);
+    } else if (IsSample(request)) {
+      session->samples.erase(request.order);
+    }
     if (sign < 0) s.follow_ups.sessions.insert(request.session_id);
   }
   if (Model* const model = ModelOf(s, request)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -71,6 +72,26 @@ std::optional<ErrorInfo> PlanSample(State& s, const Sampler& sampler, const Samp
                       args.prompt_tokens, plan.max_tokens, limit));
 }
 
+void CountBusy(State& s, const Sampler& sampler, int64_t sign) {
+  const std::string& version_id = sampler.row.version_id;
+  if (version_id.empty()) return;
+  const auto it = s.num_busy.emplace(version_id, 0).first;
+  it->second += sign;
+  if (it->second == 0) s.num_busy.erase(it);
+}
+
+// Has the workers drop a version. Its files stay.
+void DropFromGroups(State& s, const std::string& version_id) {
+  for (auto& [name, group] : s.groups) {
+    const bool is_coming = group.transfers.erase(version_id) > 0;
+    if (group.version_ids.erase(version_id) == 0 && !is_coming) continue;
+    s.fx.Send(name, group.row.epoch, SendDropVersion{version_id});
+    if (Version* const version = Find(s.versions, version_id)) {
+      StopReading(s, *version, name, /*all=*/true);
+    }
+  }
+}
+
 // Fails a live sample. The worker that has it frees its memory.
 void CancelRequest(State& s, Request& request, std::string message) {
   const Group* const group = Find(s.groups, request.group);
@@ -83,7 +104,8 @@ void CancelRequest(State& s, Request& request, std::string message) {
 }  // namespace
 
 void SubmitSample(State& s, const Submit& submit) {
-  const Sampler& sampler = s.samplers.at(submit.owner_id);
+  Sampler& sampler = s.samplers.at(submit.owner_id);
+  MakeBusy(s, sampler);
   const auto& args = std::get<SampleArgs>(submit.args);
   Plan plan;
   plan.args = args;
@@ -109,13 +131,43 @@ void OnCancelSample(State& s, const CancelSample& event) {
   s.fx.After(std::move(answer));
 }
 
-void CancelSamplesOf(State& s, const Session& session) {
-  std::map<int64_t, std::string> samples;
-  for (const std::string& sampler_id : session.sampler_ids) {
-    samples.merge(std::map(s.samplers.at(sampler_id).pending));
+void CancelSamplesOf(State& s, Session& session, Budget& budget) {
+  while (!session.samples.empty() && budget.Take()) {
+    CancelRequest(s, s.requests.at(session.samples.begin()->second),
+                  "the sample was cancelled: its session was silent");
   }
-  for (const auto& [order, id] : samples) {
-    CancelRequest(s, s.requests.at(id), "the sample was cancelled: its session was silent");
+}
+
+void MakeIdle(State& s, Session& session, Budget& budget) {
+  while (!session.busy_sampler_ids.empty() && budget.Take()) {
+    auto id = session.busy_sampler_ids.extract(session.busy_sampler_ids.begin());
+    Sampler& sampler = s.samplers.at(id.value());
+    const bool pinned = sampler.pins();
+    CountBusy(s, sampler, -1);
+    sampler.is_idle = true;
+    session.idle_sampler_ids.insert(std::move(id));
+    const std::string& version_id = sampler.row.version_id;
+    if (!version_id.empty() && s.num_busy.count(version_id) == 0) DropFromGroups(s, version_id);
+    if (pinned) UnpinDir(s, sampler.row.checkpoint_dir);
+  }
+}
+
+void MakeBusy(State& s, Sampler& sampler) {
+  if (!sampler.is_idle) return;
+  sampler.is_idle = false;
+  CountBusy(s, sampler, +1);
+  Session& session = s.sessions.at(sampler.row.session_id);
+  const std::string& id = sampler.row.sampling_session_id;
+  session.busy_sampler_ids.insert(session.idle_sampler_ids.extract(id));
+  const std::string& dir = sampler.row.checkpoint_dir;
+  if (dir.empty()) return;
+  sampler.lost = !AreFilesNeeded(s, dir);
+  if (sampler.pins()) PinDir(s, dir);
+}
+
+void MakeBusy(State& s, Session& session, Budget& budget) {
+  while (!session.idle_sampler_ids.empty() && budget.Take()) {
+    MakeBusy(s, s.samplers.at(*session.idle_sampler_ids.begin()));
   }
 }
 
@@ -131,13 +183,14 @@ std::string SamplerId(const std::string& session_id, int64_t sampling_session_se
 Sampler& TrackSampler(State& s, SamplerRow row) {
   if (!row.checkpoint_dir.empty()) PinDir(s, row.checkpoint_dir);
   if (Session* const session = Find(s.sessions, row.session_id)) {
-    session->sampler_ids.insert(row.sampling_session_id);
+    session->busy_sampler_ids.insert(row.sampling_session_id);
     session->sampler_seqs.insert(row.sampling_session_seq_id);
   }
   Sampler sampler;
   sampler.row = std::move(row);
   sampler.order = ++s.last_order;
   sampler.last_sampled_at = sampler.row.created_at;
+  CountBusy(s, sampler, +1);
   const std::string id = sampler.row.sampling_session_id;
   return s.samplers.Add(id, std::move(sampler));
 }
@@ -183,10 +236,11 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
   const Sampler sampler = s.samplers.Take(sampler_id);
   const SamplerRow& row = sampler.row;
   const bool kept = sampler.unnamed() && !sampler.lost;
+  if (!sampler.is_idle) CountBusy(s, sampler, -1);
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);
-    UnpinDir(s, row.checkpoint_dir);
+    if (sampler.pins()) UnpinDir(s, row.checkpoint_dir);
   } else if (kept && !row.version_dropped) {
     DropVersionIfUnused(s, row.version_id);
   }

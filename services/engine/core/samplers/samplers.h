@@ -12,8 +12,8 @@ namespace lathe::engine {
 void SubmitSample(State& s, const Submit& submit);
 void OnCancelSample(State& s, const CancelSample& event);
 
-// Cancels the samples of a session whose client has gone.
-void CancelSamplesOf(State& s, const Session& session);
+// Cancels samples of a session whose client has gone, the oldest first.
+void CancelSamplesOf(State& s, Session& session, Budget& budget);
 
 Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& sampler_id);
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
@@ -23,6 +23,15 @@ Sampler& TrackSampler(State& s, SamplerRow row);
 // Creates the sampler of an unnamed save that was published. May drop older versions.
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
                             int64_t version_bytes);
+
+// Makes samplers of an offloaded session idle. Workers drop the versions that only idle samplers
+// use. Their files stay.
+void MakeIdle(State& s, Session& session, Budget& budget);
+// Makes the sampler busy before its use. It pins its files again, or is marked lost if they are
+// gone.
+void MakeBusy(State& s, Sampler& sampler);
+// Makes samplers busy after a sign of life of their session.
+void MakeBusy(State& s, Session& session, Budget& budget);
 
 // Records that a version was lost with its worker and cannot be restored. Fails pending samples.
 void LoseVersion(State& s, Sampler& sampler);

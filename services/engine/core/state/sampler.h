@@ -17,7 +17,11 @@ struct Sampler {
   int64_t last_sampled_at = 0;
   std::map<int64_t, std::string> pending;  // its live samples: id by order of acceptance
   bool lost = false;  // its version or checkpoint is gone and cannot be restored
+  // True while its session is offloaded, and until its next use or sweep after that. Workers need
+  // not keep its version for it, and it does not pin its files.
+  bool is_idle = false;
 
+  bool pins() const { return !row.checkpoint_dir.empty() && !is_idle && !lost; }
   bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
 };
 

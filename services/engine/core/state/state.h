@@ -20,6 +20,7 @@
 #include "services/engine/core/state/request.h"
 #include "services/engine/core/state/sampler.h"
 #include "services/engine/core/state/session.h"
+#include "services/engine/core/state/sweep.h"
 
 namespace lathe::engine {
 
@@ -63,9 +64,12 @@ struct State {
   std::mt19937_64 random;
 
   std::map<std::string, Session> sessions;
+  DueTimes due_sessions;  // sessions that have something to do at that time
+  Budget ending{0};       // samplers and models that this Step may still release
   Models models;  // change the group of one with SetGroup
   Samplers samplers;
   Versions versions;
+  std::map<std::string, int64_t> num_busy;  // samplers that are not idle, by version; absent: 0
   std::map<std::string, Group> groups;
   std::map<std::string, BaseModelRow> base_models;
   Checkpoints checkpoints;
