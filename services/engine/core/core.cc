@@ -26,6 +26,7 @@
 #include "services/engine/core/requests/requests.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
+#include "services/engine/core/state/model_facts.h"
 #include "services/engine/core/state/state.h"
 
 namespace lathe::engine {
@@ -122,7 +123,14 @@ void Core::Step(const Event& event, std::vector<Action>* out) {
   s.ending = Budget(s.options.max_swept);
   std::visit([this](const auto& body) { impl_->Handle(body); }, event.body);
   Settle(s);
+  IndexOf(s);
+  s.models.EndStep();
   s.fx.Finish(/*flush=*/std::holds_alternative<Tick>(event.body), out);
+}
+
+int64_t Core::num_visited() const {
+  const State& s = impl_->s;
+  return s.models.num_visited() + s.samplers.num_visited() + s.versions.num_visited();
 }
 
 }  // namespace lathe::engine

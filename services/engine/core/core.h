@@ -34,6 +34,10 @@ class Core {
   // Appends the resulting actions to `out`.
   void Step(const Event& event, std::vector<Action>* out);
 
+  // Number of records that walks over models, samplers and versions have visited. Tests bound it
+  // for each Step.
+  int64_t num_visited() const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

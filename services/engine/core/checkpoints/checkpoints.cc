@@ -1,7 +1,8 @@
 #include "services/engine/core/checkpoints/checkpoints.h"
 
+#include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/state/base_models.h"
@@ -15,10 +16,33 @@ bool IsExpired(const State& s, const CheckpointRow& row) {
   return row.expires_at > 0 && row.expires_at <= s.now;
 }
 
-void Remove(State& s, const std::string& path) {
-  CheckpointRow row = s.checkpoints.Take(path);
-  row.state = CheckpointState::kDeleted;
+void CountStored(State& s, const CheckpointRow& row, int64_t sign) {
+  const auto it = s.stored.try_emplace({row.tenant_id, row.base_model}).first;
+  it->second.num += sign;
+  it->second.bytes += sign * row.size_bytes;
+  if (it->second.num == 0) s.stored.erase(it);
+}
+
+// Removes a checkpoint from the indexes. Its files stay.
+CheckpointRow Untrack(State& s, const std::string& path) {
+  CheckpointRow row = std::move(s.checkpoints.extract(path).mapped());
   s.checkpoint_of_dir.erase(row.dir);
+  s.due_checkpoints.Remove(path);
+  CountStored(s, row, -1);
+  return row;
+}
+
+void ScheduleExpiry(State& s, const CheckpointRow& row) {
+  if (row.expires_at > 0) {
+    s.due_checkpoints.Set(row.tinker_path, row.expires_at);
+  } else {
+    s.due_checkpoints.Remove(row.tinker_path);
+  }
+}
+
+void Remove(State& s, const std::string& path) {
+  CheckpointRow row = Untrack(s, path);
+  row.state = CheckpointState::kDeleted;
   DeleteFilesIfUnused(s, row.dir);
   s.fx.Put(PutCheckpoint{std::move(row)});
 }
@@ -103,6 +127,7 @@ void OnSetCheckpointTtl(State& s, const SetCheckpointTtl& event) {
   CheckpointRow* const row = FindOwn(s, event.tenant_id, event.tinker_path);
   if (row == nullptr) return AnswerAbsent(s, event, kEvent);
   row->expires_at = event.ttl_seconds > 0 ? s.now + event.ttl_seconds * kSecond : 0;
+  ScheduleExpiry(s, *row);
   s.fx.Put(PutCheckpoint{*row});
   Audit(s, event.tenant_id, event.actor, kEvent, event.tinker_path, "ok");
   AnswerDone(s, event.call, event.tinker_path);
@@ -182,25 +207,30 @@ CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& sa
 void CommitCheckpoint(State& s, CheckpointRow row) {
   const std::string path = row.tinker_path;
   if (s.checkpoints.count(path) > 0) {
-    const CheckpointRow replaced = s.checkpoints.Take(path);
+    const CheckpointRow replaced = Untrack(s, path);
     row.is_public = replaced.is_public;
-    s.checkpoint_of_dir.erase(replaced.dir);
     DeleteFilesIfUnused(s, replaced.dir);
   }
-  s.checkpoint_of_dir[row.dir] = path;
   s.fx.Put(PutCheckpoint{row});
-  s.checkpoints.Add(path, std::move(row));
+  TrackCheckpoint(s, std::move(row));
+}
+
+void TrackCheckpoint(State& s, CheckpointRow row) {
+  const std::string path = row.tinker_path;
+  s.checkpoint_of_dir[row.dir] = path;
+  CountStored(s, row, +1);
+  ScheduleExpiry(s, row);
+  s.checkpoints.emplace(path, std::move(row));
 }
 
 void SweepExpiredCheckpoints(State& s) {
-  std::vector<std::string> expired;
-  for (const auto& [path, row] : s.checkpoints) {
-    if (IsExpired(s, row)) expired.push_back(path);
-  }
-  for (const std::string& path : expired) {
-    const std::string tenant_id = s.checkpoints.at(path).tenant_id;
-    Remove(s, path);
-    Audit(s, tenant_id, "engine", "checkpoint_expire", path, "ok");
+  Budget budget(s.options.max_swept);
+  while (budget.Take()) {
+    const std::optional<std::string> path = s.due_checkpoints.Take(s.now);
+    if (!path) return;
+    const std::string tenant_id = s.checkpoints.at(*path).tenant_id;
+    Remove(s, *path);
+    Audit(s, tenant_id, "engine", "checkpoint_expire", *path, "ok");
   }
 }
 

@@ -34,6 +34,8 @@ std::optional<ErrorInfo> ResolveLoad(State& s, const Model& model, Request& load
 
 // The row that a named save will commit. It names the directory of the group's current epoch.
 CheckpointRow CheckpointOf(const State& s, const Model& model, const Request& save);
+// Adds a complete checkpoint to the indexes, at its commit or at a restart.
+void TrackCheckpoint(State& s, CheckpointRow row);
 // Commits the row of a complete save. It replaces the row of the same name, whose files are
 // deleted. A published checkpoint stays published.
 void CommitCheckpoint(State& s, CheckpointRow row);

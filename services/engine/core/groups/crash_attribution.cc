@@ -29,7 +29,7 @@ void FailRequest(State& s, Request& request, const std::string& how) {
 // worker did not report its start. Otherwise all requests at the worker are possible, as the start
 // of the last one may not have been reported. If no start was reported while a recovery ran, the
 // recovery is the more likely cause.
-std::set<std::string> RequestsAtCrash(const State& s, const Group& group) {
+std::set<std::string> RequestsAtCrash(State& s, const Group& group) {
   if (!group.alone.empty()) return {group.alone};
   if (group.started.empty() && IsRecovering(s, group)) return {};
   std::set<std::string> ids = group.at_worker;

@@ -95,21 +95,20 @@ void AnswerOk(State& s, CallId call) {
 }
 
 // Returns what is on the group: "2 models, 1 request".
-std::string LeftOn(const State& s, const Group& group) {
+std::string LeftOn(State& s, const Group& group) {
   const std::string& name = group.row.group;
-  const std::set<std::string>& models = s.models.IdsWith(name);
-  const auto num_models = std::count_if(models.begin(), models.end(), [&](const std::string& id) {
-    return HasHome(s.models.at(id));
-  });
-  const auto num_requests = std::count_if(s.live.begin(), s.live.end(), [&](const auto& entry) {
-    return s.requests.at(entry.second).group == name;
-  });
+  size_t num_models = 0;
+  IndexOf(s).VisitGroup(
+      name, [&](const ModelsAt& models) { num_models += models.with_home.ids().size(); });
+  const auto* const requests = Find(s.live_by_group, name);
+  const size_t num_requests = requests == nullptr ? 0 : requests->size();
+  const std::set<std::string>& unsaved = s.unsaved_versions.ids();
   const auto num_versions =
-      std::count_if(s.versions.begin(), s.versions.end(), [&](const auto& entry) {
-        return !entry.second.on_disk() && group.version_ids.count(entry.first) > 0;
+      std::count_if(unsaved.begin(), unsaved.end(), [&](const std::string& id) {
+        return !s.versions.at(id).on_disk() && group.version_ids.count(id) > 0;
       });
   std::vector<std::string> left;
-  const auto add = [&](int64_t num, const char* what) {
+  const auto add = [&](auto num, const char* what) {
     if (num > 0) left.push_back(absl::StrCat(num, " ", what, num == 1 ? "" : "s"));
   };
   add(num_models, "model");

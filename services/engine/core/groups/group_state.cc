@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/groups/ranks.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 namespace {
@@ -39,18 +40,10 @@ std::string WhyPaused(const State& s, const Group& group) {
 }
 
 // Number of models and sampler versions that require the weights they were made with.
-int64_t NumNeeding(const State& s, const std::string& base_model) {
-  const auto num_models = std::count_if(s.models.begin(), s.models.end(), [&](const auto& entry) {
-    const ModelRow& row = entry.second.row;
-    return row.base_model == base_model && row.state == ModelState::kReady;
-  });
-  const auto num_versions =
-      std::count_if(s.samplers.begin(), s.samplers.end(), [&](const auto& entry) {
-        const Sampler& sampler = entry.second;
-        return sampler.row.base_model == base_model && sampler.unnamed() && !sampler.lost &&
-               !sampler.row.version_dropped;
-      });
-  return num_models + num_versions;
+int64_t NumNeeding(State& s, const std::string& base_model) {
+  const int64_t* const num_models = Find(IndexOf(s).num_ready, base_model);
+  const int64_t* const num_versions = Find(s.num_unnamed, base_model);
+  return (num_models == nullptr ? 0 : *num_models) + (num_versions == nullptr ? 0 : *num_versions);
 }
 
 std::string WhenItDied(const Group& group, const std::string& how, bool was_loaded) {

@@ -11,6 +11,7 @@
 #include "services/engine/core/models/recovery_need.h"
 #include "services/engine/core/requests/requests.h"
 #include "services/engine/core/samplers/sample_queue.h"
+#include "services/engine/core/samplers/versions.h"
 
 namespace lathe::engine {
 namespace {
@@ -46,7 +47,7 @@ void SendOneSample(State& s, Group& group, Request& request) {
   group.inflight_sequences_of_request[request.row.request_id] = request.num_samples;
   LoadVersionOnce(s, group, sampler);
   RecordDispatched(s, group, request);
-  sampler.last_sampled_at = s.now;
+  RecordSampled(s, sampler);
   s.fx.Send(group.row.group, group.row.epoch,
             SendSample{.request_id = request.row.request_id,
                        .tenant_id = request.row.tenant_id,

@@ -18,9 +18,11 @@
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/requests.h"
 #include "services/engine/core/samplers/sample_queue.h"
+#include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/samplers/weight_transfer.h"
+#include "services/engine/core/state/model_facts.h"
 #include "services/engine/ledger/adoption.h"
 
 namespace lathe::engine {
@@ -37,11 +39,22 @@ bool IsToBePlaced(const State& s, const Request& request) {
   return !(group->usable() && group->can_sample()) && !may_run;
 }
 
+// The live requests of the group, and of the groups whose samples it may serve.
+std::map<int64_t, std::string> LiveWithout(const State& s, const Group& group) {
+  std::map<int64_t, std::string> live = LiveOf(s, group.row.group);
+  for (const auto& [name, requests] : s.live_by_group) {
+    const Group* const other = Find(s.groups, name);
+    const bool samples = other != nullptr && other->usable() && other->can_sample();
+    if (!samples && other != &group) live.merge(std::map(requests));
+  }
+  return live;
+}
+
 // Sends started operations, in order of acceptance, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
   if (!group.usable()) return;
-  for (const auto& [order, id] : s.live) {
+  for (const auto& [order, id] : LiveWithout(s, group)) {
     Request& request = s.requests.at(id);
     if (request.row.op_class == OpClass::kSample) {
       if (Runs(group, request) || IsToBePlaced(s, request)) QueueSample(s, request);
@@ -145,10 +158,19 @@ void AdoptModels(State& s, Group& group, const WorkerAttached& event) {
   }
 }
 
-bool IsBeingPublished(const State& s, const std::string& version_id) {
-  return std::any_of(s.live.begin(), s.live.end(), [&](const auto& entry) {
-    return s.requests.at(entry.second).plan->version_id == version_id;
+bool IsBeingPublished(State& s, const std::string& version_id) {
+  const Model* const model = Find(s.models, version_id.substr(0, version_id.rfind('@')));
+  if (model == nullptr) return false;
+  const std::vector<Request*> live = LiveRequestsOf(s, *model);
+  return std::any_of(live.begin(), live.end(), [&](const Request* request) {
+    return request->plan->version_id == version_id;
   });
+}
+
+bool IsUsed(const State& s, const std::string& version_id) {
+  const std::set<std::string>& ids = s.samplers.IdsWith(version_id);
+  return std::any_of(ids.begin(), ids.end(),
+                     [&](const std::string& id) { return !s.samplers.at(id).row.version_dropped; });
 }
 
 // Returns true if the worker has the newest publication, or one that the core has no report of yet.
@@ -167,16 +189,17 @@ void AdoptVersions(State& s, Group& group, const WorkerAttached& event) {
     Version* const version = Find(s.versions, held.version_id);
     if (version != nullptr && version->on_disk()) RecordReader(*version, group);
   }
-  std::set<std::string> used;
-  for (auto& [id, sampler] : s.samplers) {
-    if (sampler.row.version_dropped) continue;
-    used.insert(sampler.row.version_id);
-    if (!sampler.unnamed() || HomeOf(s, sampler) != &group) continue;
-    if (group.version_ids.count(sampler.row.version_id) > 0) continue;
-    RegainVersion(s, sampler);
+  std::set<std::string> unnamed;
+  for (const std::string& model_id : s.models.IdsWith(group.row.group)) {
+    unnamed.merge(UnnamedSamplersOf(s, model_id));
+  }
+  for (const std::string& id : unnamed) {
+    Sampler& sampler = s.samplers.at(id);
+    const bool is_here = group.version_ids.count(sampler.row.version_id) > 0;
+    if (!sampler.row.version_dropped && !is_here) RegainVersion(s, sampler);
   }
   for (const HeldVersion& held : event.versions) {
-    if (used.count(held.version_id) > 0 || IsBeingPublished(s, held.version_id)) continue;
+    if (IsUsed(s, held.version_id) || IsBeingPublished(s, held.version_id)) continue;
     group.version_ids.erase(held.version_id);
     s.fx.Send(group.row.group, group.row.epoch, SendDropVersion{held.version_id});
   }
@@ -226,26 +249,28 @@ void Form(State& s, Group& group, const WorkerAttached& event, const std::string
   SendForm(s, group, session);
 }
 
-// Returns true if the model has no group yet, or if its group now serves another base model. A
-// model has no group if it was accepted before one of its base model was known.
-bool IsUnplaced(const State& s, const Model& model) {
-  if (model.row.group.empty()) return true;
-  const auto it = s.groups.find(model.row.group);
-  const bool moved = it != s.groups.end() && it->second.row.base_model != model.row.base_model;
-  return moved && model.recovery != nullptr;
-}
-
+// Places models without a group, and models whose group serves another base model by now. A model
+// has no group if it was accepted before one of its base model was known.
 void PlaceUnplacedModels(State& s, const Group& group) {
   if (!group.can_train()) return;
-  for (auto& [id, model] : s.models) {
-    if (model.row.base_model != group.row.base_model || !IsUnplaced(s, model)) continue;
+  std::set<std::string> placed;
+  for (const auto& [place, models] : IndexOf(s).at) {
+    const auto& [name, base_model] = place;
+    const Group* const home = Find(s.groups, name);
+    const bool has_moved = home != nullptr && home->row.base_model != base_model;
+    if (base_model != group.row.base_model || (!name.empty() && !has_moved)) continue;
+    for (const std::string& id : models.all) {
+      const bool waits = std::as_const(s.models).at(id).recovery != nullptr;
+      if (name.empty() || waits) placed.insert(id);
+    }
+  }
+  for (const std::string& id : placed) {
+    Model& model = s.models.at(id);
     SetGroup(s, model, group.row.group);
     PutRow(s, model);
-  }
-  for (const auto& [order, id] : s.live) {
-    Request& request = s.requests.at(id);
-    const Model* const model = Find(s.models, request.plan->model_id);
-    if (model != nullptr) SetGroup(s, request, model->row.group);
+    for (Request* const request : LiveRequestsOf(s, model)) {
+      SetGroup(s, *request, group.row.group);
+    }
   }
 }
 

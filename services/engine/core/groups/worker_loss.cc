@@ -44,9 +44,10 @@ void DropSaveFiles(State& s, const Group& group, const Request& request) {
 }
 
 void TakeBackAll(State& s, const Group& group) {
-  for (const auto& [order, id] : s.live) {
+  const auto* const live = Find(s.live_by_group, group.row.group);
+  if (live == nullptr) return;
+  for (const auto& [order, id] : *live) {
     Request& request = s.requests.at(id);
-    if (request.group != group.row.group) continue;
     DropSaveFiles(s, group, request);
     if (request.row.op_class == OpClass::kSample) s.samples_to_place.insert(id);
     if (request.row.state == RequestState::kDispatched) {
@@ -69,10 +70,12 @@ void PlaceSamples(State& s) {
 
 // An unnamed version whose model is not rebuilt is restored from disk or lost.
 void LoseVersionsOfGoneModels(State& s, const Group& group) {
-  for (auto& [id, sampler] : s.samplers) {
-    if (!sampler.unnamed() || HomeOf(s, sampler) != &group) continue;
-    if (s.models.at(sampler.row.model_id).recovery == nullptr) LoseVersion(s, sampler);
+  std::set<std::string> lost;
+  for (const std::string& model_id : s.models.IdsWith(group.row.group)) {
+    if (std::as_const(s.models).at(model_id).recovery != nullptr) continue;
+    lost.merge(UnnamedSamplersOf(s, model_id));
   }
+  for (const std::string& id : lost) LoseVersion(s, s.samplers.at(id));
 }
 
 void RecordEnd(State& s, Group& group, const Loss& loss) {
@@ -127,7 +130,7 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   AbandonWriting(s, group, /*process_lost=*/true);
   group.version_ids.clear();
   AbandonTransfers(s, group);
-  StopReadingAll(s, group.row.group);
+  StopReadingAll(s, group);
   // A model that is being created is created again.
   for (const std::string& id : s.models.IdsWith(group.row.group)) {
     Model& model = s.models.at(id);

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "services/engine/core/checkpoints/checkpoints.h"
 #include "services/engine/core/lifecycle/sessions.h"
 #include "services/engine/core/models/model_history.h"
 #include "services/engine/core/models/placement.h"
@@ -62,7 +63,7 @@ void RestoreVersions(State& s, const StoredState& stored) {
     Version version;
     version.row = row;
     version.seq_id = row.seq_id;
-    s.versions.Add(row.version_id, std::move(version));
+    IndexSaved(s, s.versions.Add(row.version_id, std::move(version)));
   }
 }
 
@@ -187,9 +188,8 @@ void RestoreRequest(State& s, const RequestRow& row) {
   }
 }
 
+// Returns true if the request of a usable group can complete.
 bool CanComplete(State& s, const Request& request) {
-  const Group* const group = Find(s.groups, request.group);
-  if (group == nullptr || !group->usable()) return false;
   if (request.row.op_class != OpClass::kTrain) return true;
   const Model* const model = Find(s.models, request.plan->model_id);
   return model != nullptr && (model->row.state == ModelState::kCreating ||
@@ -197,8 +197,12 @@ bool CanComplete(State& s, const Request& request) {
 }
 
 bool AnythingRuns(State& s) {
-  return std::any_of(s.live.begin(), s.live.end(), [&](const auto& entry) {
-    return CanComplete(s, s.requests.at(entry.second));
+  return std::any_of(s.live_by_group.begin(), s.live_by_group.end(), [&](const auto& of_group) {
+    const Group* const group = Find(s.groups, of_group.first);
+    if (group == nullptr || !group->usable()) return false;
+    return std::any_of(of_group.second.begin(), of_group.second.end(), [&](const auto& entry) {
+      return CanComplete(s, s.requests.at(entry.second));
+    });
   });
 }
 
@@ -219,8 +223,7 @@ void OnLoaded(State& s, const Loaded& event) {
   }
   for (const CheckpointRow& row : stored.checkpoints) {
     if (row.state != CheckpointState::kComplete) continue;
-    s.checkpoints.Add(row.tinker_path, row);
-    s.checkpoint_of_dir[row.dir] = row.tinker_path;
+    TrackCheckpoint(s, row);
   }
   for (const QuotaRow& row : stored.quotas) s.quotas[row.tenant_id] = row;
   RestoreSessions(s, stored);

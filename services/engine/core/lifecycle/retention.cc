@@ -19,6 +19,8 @@ constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 // result has the request id too, so it repeats only calls that are still in flight. The store keeps
 // these requests and answers other duplicates.
 constexpr size_t kMaxRemembered = 65536;
+// Above the number of requests that the service completes in a second.
+constexpr int64_t kMostForgotten = 8192;
 constexpr int64_t kOnItsWay = 60 * kSecond;
 
 // Notes models whose rows must be written before the ledger forgets `row`. Its information about
@@ -47,22 +49,27 @@ const std::string* NextForgotten(const State& s) {
   return delivered_at + kOnItsWay <= s.now ? &first_delivered : nullptr;
 }
 
-void ForgetRequests(State& s) {
+// Forgets the requests that are due, as many as one Step may. Returns false if some are left.
+bool ForgetRequests(State& s) {
   std::set<std::string> changed;
-  while (const std::string* const next = NextForgotten(s)) {
+  Budget budget(kMostForgotten);
+  const std::string* next = nullptr;
+  while ((next = NextForgotten(s)) != nullptr && budget.Take()) {
     const Request& request = s.requests.at(*next);
     KeepInModelRow(s, request.row, changed);
     Forget(s, request);
   }
   for (const std::string& model_id : changed) WriteKept(s, model_id);
+  return next == nullptr;
 }
 
 }  // namespace
 
 void PurgeOldResults(State& s) {
-  if (s.now - s.purged_at < kInterval) return;
+  const bool is_due = s.now - s.purged_at >= kInterval;
+  if (is_due || s.is_forgetting) s.is_forgetting = !ForgetRequests(s);
+  if (!is_due) return;
   s.purged_at = s.now;
-  ForgetRequests(s);
   s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
                              s.now - s.options.result_kept_undelivered, s.now - kRowsKept,
                              s.now - kUsageKept});

@@ -193,9 +193,10 @@ void TrackSession(State& s, Session session) {
 }
 
 void SweepSessions(State& s) {
-  Budget budget(s.options.max_swept);
+  Budget looks(s.options.max_swept);
+  Budget budget(s.options.max_swept);  // samples, samplers and models
   std::vector<std::pair<int64_t, std::string>> again;
-  while (budget.Take()) {
+  while (!budget.is_used_up() && looks.Take()) {
     const std::optional<std::string> id = s.due_sessions.Take(s.now);
     if (!id) break;
     Session* const session = Find(s.sessions, *id);

@@ -19,6 +19,7 @@
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/state/base_models.h"
 #include "services/engine/core/state/errors.h"
+#include "services/engine/core/state/model_facts.h"
 #include "services/engine/core/state/needed_files.h"
 
 namespace lathe::engine {

@@ -1,7 +1,7 @@
 #include "services/engine/core/models/migration.h"
 
-#include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "services/engine/core/models/models.h"
@@ -95,9 +95,33 @@ bool CanMigrate(State& s, Model& model, std::set<std::string>& migrating) {
   return HasNoState(s, model) || WaitsForRecovery(s, *home, model);
 }
 
-std::set<std::string> MigrationSources(const State& s) {
+// Returns true if models may have to leave that place.
+bool IsLeft(const State& s, const ModelIndex::Place& place) {
+  const auto& [name, base_model] = place;
+  const Group* const group = Find(s.groups, name);
+  if (group == nullptr || group->row.is_draining) return true;
+  return IsGroupLost(s, *group, base_model);
+}
+
+// The models that may have to migrate, as many as a sweep handles.
+std::set<std::string> ModelsToLookAt(State& s) {
+  ModelIndex& index = IndexOf(s);
+  const std::vector<std::string> moving = index.moving.Next(s.options.max_swept);
+  std::set<std::string> ids(moving.begin(), moving.end());
+  int64_t left = s.options.max_swept;
+  for (auto& [place, models] : index.at) {
+    if (!IsLeft(s, place)) continue;
+    const std::vector<std::string> next = models.with_home.Next(left);
+    left -= static_cast<int64_t>(next.size());
+    ids.insert(next.begin(), next.end());
+  }
+  return ids;
+}
+
+std::set<std::string> MigrationSources(State& s) {
   std::set<std::string> groups;
-  for (const auto& [id, model] : s.models) {
+  for (const std::string& id : IndexOf(s).moving.ids()) {
+    const Model& model = std::as_const(s.models).at(id);
     if (model.migrating_since > 0) groups.insert(model.row.group);
   }
   return groups;
@@ -150,7 +174,8 @@ void MigrateModels(State& s) {
   std::set<std::string> migrating = MigrationSources(s);
   std::set<std::string> migrated;
   std::set<std::string> targets;
-  for (auto& [id, model] : s.models) {
+  for (const std::string& id : ModelsToLookAt(s)) {
+    Model& model = s.models.at(id);
     const Group* const to = TargetOf(s, model, loads);
     if (to == nullptr) {
       CancelMigration(s, model);

@@ -1,5 +1,6 @@
 #include "services/engine/core/models/model_end.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,8 @@ void LoseModel(State& s, Model& model, const std::string& why) {
                       model.row.model_id, why);
   PutRow(s, model);
   ForgetRecovery(s, model);  // its snapshot files stay for inspection
-  for (auto& [id, sampler] : s.samplers) {
-    if (sampler.unnamed() && sampler.row.model_id == model.row.model_id) LoseVersion(s, sampler);
+  for (const std::string& id : UnnamedSamplersOf(s, model.row.model_id)) {
+    LoseVersion(s, s.samplers.at(id));
   }
   for (Request* const request : LiveRequestsOf(s, model)) {
     if (request->row.kind == OperationKind::kUnloadModel) {
@@ -44,6 +45,10 @@ void LoseModel(State& s, Model& model, const std::string& why) {
 }
 
 void FailUnserved(State& s) {
+  const bool all_served =
+      std::all_of(s.base_models.begin(), s.base_models.end(),
+                  [&](const auto& entry) { return !UnknownBaseModel(s, entry.first); });
+  if (all_served) return;  // each accepted request is of one of them
   for (auto& [id, model] : s.models) {
     if (model.row.state != ModelState::kCreating) continue;
     if (auto error = UnknownBaseModel(s, model.row.base_model)) FailModel(s, model, *error);

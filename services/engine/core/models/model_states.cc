@@ -1,5 +1,7 @@
 #include "services/engine/core/models/model_states.h"
 
+#include <utility>
+
 #include "services/engine/core/models/placement.h"
 #include "services/engine/core/models/recovery_need.h"
 
@@ -33,13 +35,14 @@ NotifyModelState StateOf(State& s, const Model& model) {
 }  // namespace
 
 void NotifyModelStates(State& s) {
-  for (auto& [id, model] : s.models) {
+  for (const std::string& id : IndexOf(s).noticed.Next(s.options.max_swept)) {
+    const Model& model = std::as_const(s.models).at(id);
     NotifyModelState state = StateOf(s, model);
     const bool is_held_up = state.is_away || state.missing_seq > 0 || !state.reason.empty();
     const bool is_notified =
         model.notified == state || (model.notified.model_id.empty() && !is_held_up);
     if (is_notified) continue;
-    model.notified = state;
+    s.models.at(id).notified = state;
     s.fx.After(std::move(state));
   }
 }

@@ -52,12 +52,4 @@ ErrorInfo ReasonOf(const Model& model) {
                                             model.row.state_reason));
 }
 
-bool IsBeingLoaded(State& s, const Model& model) {
-  const std::vector<int64_t> unresolved = model.order.Unresolved();
-  return std::any_of(unresolved.begin(), unresolved.end(), [&](int64_t seq) {
-    const Request* const request = FindByKey(s, model.row.model_id, OpClass::kTrain, seq);
-    return request != nullptr && request->row.kind == OperationKind::kLoadWeights;
-  });
-}
-
 }  // namespace lathe::engine

@@ -21,7 +21,4 @@ void PutRow(State& s, Model& model);
 // The error of requests to a lost or failed model.
 ErrorInfo ReasonOf(const Model& model);
 
-// Returns true if a load into the model has not ended. A load restores even a lost model.
-bool IsBeingLoaded(State& s, const Model& model);
-
 }  // namespace lathe::engine

@@ -1,6 +1,7 @@
 #include "services/engine/core/models/offload.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "services/engine/core/requests/quotas.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/versions.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 namespace {
@@ -41,10 +43,6 @@ void DropGradient(State& s, Model& model) {
   if (const Group* const group = Find(s.groups, model.row.group)) {
     s.fx.Send(model.row.group, group->row.epoch, SendClearGradient{model.row.model_id});
   }
-}
-
-bool IsOnWorker(const Model& model) {
-  return model.row.state == ModelState::kReady && !model.row.is_offloaded;
 }
 
 void Offload(State& s, Model& model) {
@@ -109,13 +107,20 @@ int64_t SilentAt(const State& s, const Session& session) {
 }
 
 void OffloadIdleModels(State& s) {
-  if (s.options.model_idle_timeout <= 0) return;
-  for (auto& [id, model] : s.models) {
-    const int64_t quiet_since = model.row.last_request_at;
-    const bool is_idle = model.num_live_requests == 0 && model.unload_request_id.empty() &&
-                         s.now - quiet_since > s.options.model_idle_timeout;
-    if (is_idle && IsOnWorker(model) && IsOnDisk(s, model, quiet_since)) Offload(s, model);
+  DueTimes& idle = IndexOf(s).idle;
+  Budget budget(s.options.max_swept);
+  std::vector<std::string> again;
+  while (budget.Take()) {
+    const std::optional<std::string> id = idle.Take(s.now);
+    if (!id) break;
+    Model& model = s.models.at(*id);
+    if (IsOnDisk(s, model, model.row.last_request_at)) {
+      Offload(s, model);
+    } else {
+      again.push_back(*id);
+    }
   }
+  for (const std::string& id : again) idle.Set(id, s.now);
 }
 
 std::optional<ErrorInfo> ResumeOffloaded(State& s, Model& model) {

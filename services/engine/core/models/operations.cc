@@ -11,6 +11,7 @@
 #include "services/engine/core/requests/requests.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/state/errors.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 namespace {
@@ -242,9 +243,10 @@ void CloseGapsThrough(State& s, Model& model, int64_t seq) {
 }
 
 void CloseOverdueGaps(State& s) {
-  for (auto& [id, model] : s.models) {
-    const auto overdue = model.order.OverdueAboveGap(s.now - s.options.gap_timeout);
-    if (overdue) CloseGapsThrough(s, model, *overdue - 1);
+  for (const std::string& id : IndexOf(s).with_gap.Next(s.options.max_swept)) {
+    const SeqOrder& order = std::as_const(s.models).at(id).order;
+    const auto overdue = order.OverdueAboveGap(s.now - s.options.gap_timeout);
+    if (overdue) CloseGapsThrough(s, s.models.at(id), *overdue - 1);
   }
 }
 

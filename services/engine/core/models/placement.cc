@@ -2,54 +2,28 @@
 
 #include <tuple>
 
-#include "services/engine/core/models/models.h"
-
 namespace lathe::engine {
-
-bool HasHome(const Model& model) {
-  const ModelState state = model.row.state;
-  return state == ModelState::kCreating || state == ModelState::kReady ||
-         state == ModelState::kLost;
-}
 
 bool Serves(const Group& group, const Model& model) {
   return group.row.base_model == model.row.base_model && group.can_train();
 }
 
+bool IsGroupLost(const State& s, const Group& group, const std::string& base_model) {
+  if (group.row.base_model != base_model || !group.can_train()) return true;
+  const int64_t limit = s.options.group_lost_timeout;
+  const bool is_gone = limit > 0 && group.row.process_id.empty();
+  return is_gone && s.now - group.last_usable_at > limit;
+}
+
 bool IsGroupLost(const State& s, const Model& model) {
   const Group* const group = Find(s.groups, model.row.group);
-  if (group == nullptr || !Serves(*group, model)) return true;
-  const int64_t limit = s.options.group_lost_timeout;
-  const bool is_gone = limit > 0 && group->row.process_id.empty();
-  return is_gone && s.now - group->last_usable_at > limit;
-}
-
-bool IsToBeOnWorker(State& s, const Model& model) {
-  switch (model.row.state) {
-    case ModelState::kCreating:
-      return true;
-    case ModelState::kReady:
-      return !model.row.is_offloaded;
-    case ModelState::kLost:
-      return IsBeingLoaded(s, model);
-    default:
-      return false;
-  }
-}
-
-int64_t LoadOf(const State& s, const Model& model) {
-  constexpr int64_t kActiveFor = 60 * kSecond;
-  // An idle model has 1, as it may continue.
-  constexpr int64_t kLoadOfActive = 8;
-  const bool is_active =
-      model.num_live_requests > 0 || s.now - model.row.last_request_at < kActiveFor;
-  return is_active ? kLoadOfActive : 1;
+  return group == nullptr || IsGroupLost(s, *group, model.row.base_model);
 }
 
 GroupLoads LoadsOfGroups(State& s) {
   GroupLoads loads;
-  for (const auto& [id, model] : s.models) {
-    if (IsToBeOnWorker(s, model)) loads[model.row.group] += LoadOf(s, model);
+  for (const auto& [place, models] : IndexOf(s).at) {
+    if (models.load > 0) loads[place.first] += models.load;
   }
   return loads;
 }

@@ -5,21 +5,17 @@
 #include <map>
 #include <string>
 
+#include "services/engine/core/state/model_facts.h"
 #include "services/engine/core/state/state.h"
 
 namespace lathe::engine {
 
-// Returns true if the model uses its group or may use it: a load can restore even a lost model.
-bool HasHome(const Model& model);
 // Returns true if models of this base model can live on the group.
 bool Serves(const Group& group, const Model& model);
-// Returns true if the group will probably not serve the model again.
+// Returns true if the group will probably not serve models of this base model again.
+bool IsGroupLost(const State& s, const Group& group, const std::string& base_model);
 bool IsGroupLost(const State& s, const Model& model);
-// Returns true if a worker has the model or will have it.
-bool IsToBeOnWorker(State& s, const Model& model);
 
-// Load of a model on its group. A model in active use counts more.
-int64_t LoadOf(const State& s, const Model& model);
 using GroupLoads = std::map<std::string, int64_t>;  // by group; absent: none
 GroupLoads LoadsOfGroups(State& s);
 

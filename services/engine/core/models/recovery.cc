@@ -15,11 +15,16 @@
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
 #include "services/engine/core/samplers/versions.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 namespace {
 
 using Kind = ReplayOp::Kind;
+
+// Number of recoveries that one call starts. The others start when one of these is done, or with
+// the next Tick.
+constexpr int64_t kMaxStarts = 64;
 
 // Makes an id whose answer the recovery waits for.
 std::string NewReplayId(State& s, Model& model, int64_t seq, const std::string& request_id) {
@@ -151,10 +156,10 @@ void Finish(State& s, Model& model) {
                             .nanoseconds = s.now - model.recovery->began_at});
   model.recovery.reset();
   TrimHistory(s, model);
-  for (auto& [id, sampler] : s.samplers) {
-    const Group* const group = sampler.unnamed() ? HomeOf(s, sampler) : nullptr;
-    const bool of_model = sampler.row.model_id == model.row.model_id;
-    if (of_model && group != nullptr && !CanBeSampled(s, *group, sampler)) LoseVersion(s, sampler);
+  const Group* const group = Find(s.groups, model.row.group);
+  for (const std::string& id : UnnamedSamplersOf(s, model.row.model_id)) {
+    Sampler& sampler = s.samplers.at(id);
+    if (group != nullptr && !CanBeSampled(s, *group, sampler)) LoseVersion(s, sampler);
   }
   model.num_recoveries_cut = 0;
   model.snapshot_wanted = true;
@@ -267,25 +272,29 @@ void StartRecoveries(State& s, Group& group) {
   if (!group.can_train()) return;
   s.follow_ups.groups.insert(group.row.group);  // quarantined requests wait for recoveries
   if (!group.alone.empty()) return;             // and recoveries for the one that runs alone
+  ModelIndex& index = IndexOf(s);
+  const auto place = index.at.find({group.row.group, group.row.base_model});
+  if (place == index.at.end()) return;
+  const ModelsAt& here = place->second;
+  const bool any_was_cut = here.num_cut > 0;
+  bool one_runs = here.num_started > 0;
+  if (any_was_cut && one_runs) return;
   std::vector<std::pair<int64_t, std::string>> waiting;  // those never cut come first
-  bool one_runs = false;
-  bool any_was_cut = false;
-  for (const std::string& id : s.models.IdsWith(group.row.group)) {
-    const Model& model = s.models.at(id);
-    const bool is_served = model.row.base_model == group.row.base_model;
-    if (!is_served || !model.recovery || model.row.is_offloaded) continue;
-    any_was_cut |= model.num_recoveries_cut > 0;
-    one_runs |= model.recovery->started;
-    if (model.recovery->started || s.now < model.recovery->not_before) continue;
+  Budget looks(s.options.max_swept);
+  for (const auto& [not_before, num_cut, id] : here.waiting) {
+    if (not_before > s.now || !looks.Take()) break;
+    const Model& model = std::as_const(s.models).at(id);
     // Recoveries that may end the worker again, and resumed models, come after the quarantined
     // requests. Otherwise these requests, and all that wait for them, might never run.
-    const bool is_urgent = model.num_recoveries_cut == 0 && !model.recovery->resumes;
+    const bool is_urgent = num_cut == 0 && !model.recovery->resumes;
     if (!is_urgent && !group.quarantined.empty()) continue;
     if (HasWorkAtWorker(s, model)) continue;
-    waiting.emplace_back(model.num_recoveries_cut, id);
+    waiting.emplace_back(num_cut, id);
   }
   std::sort(waiting.begin(), waiting.end());
+  Budget starts(kMaxStarts);
   for (const auto& [num_cut, id] : waiting) {
+    if (!starts.Take()) return;
     // One of them may end the worker. Run one at a time so that the others succeed.
     if (any_was_cut && one_runs) return;
     Model& model = s.models.at(id);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/models/models.h"
 #include "services/engine/core/requests/requests.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 namespace {
@@ -34,12 +35,11 @@ void ForgetRunning(State& s, Recovery& recovery) {
   recovery.running.clear();
 }
 
-bool IsRecovering(const State& s, const Group& group) {
-  const std::set<std::string>& ids = s.models.IdsWith(group.row.group);
-  return std::any_of(ids.begin(), ids.end(), [&](const std::string& id) {
-    const Model& model = s.models.at(id);
-    return model.recovery && model.recovery->started;
-  });
+bool IsRecovering(State& s, const Group& group) {
+  int64_t num_started = 0;
+  IndexOf(s).VisitGroup(group.row.group,
+                        [&](const ModelsAt& models) { num_started += models.num_started; });
+  return num_started > 0;
 }
 
 bool MayKillWorkers(State& s, const Model& model) {

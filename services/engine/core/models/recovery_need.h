@@ -14,7 +14,7 @@ void NeedRecovery(State& s, Model& model);
 // Forgets the recovery commands under way: their answers no longer count.
 void ForgetRunning(State& s, Recovery& recovery);
 // Returns true if a recovery has started and not ended on the group.
-bool IsRecovering(const State& s, const Group& group);
+bool IsRecovering(State& s, const Group& group);
 // Returns true if recoveries of the model, or a request of it that ran alone, have ended workers. A
 // migration would endanger another group's worker.
 bool MayKillWorkers(State& s, const Model& model);

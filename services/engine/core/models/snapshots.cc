@@ -1,27 +1,24 @@
 #include "services/engine/core/models/snapshots.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "services/engine/core/models/model_history.h"
 #include "services/engine/core/samplers/sample_queue.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/samplers/weight_transfer.h"
+#include "services/engine/core/state/model_facts.h"
 #include "services/engine/ledger/gradient_window.h"
 
 namespace lathe::engine {
 namespace {
 
-// Stretches the interval so that the snapshots of all models of the group stay within
-// snapshot_share of the worker's time.
-int64_t IntervalOf(const State& s, const Group& group) {
-  int64_t write_time = 0;
-  for (const std::string& id : s.models.IdsWith(group.row.group)) {
-    const Model& model = s.models.at(id);
-    const bool is_written = model.row.state == ModelState::kReady && !model.row.is_offloaded;
-    if (is_written) write_time += model.snapshot_write_time;
-  }
+// Stretches the interval so that the snapshots of all models of the group, which took `write_time`,
+// stay within snapshot_share of the worker's time.
+int64_t IntervalOf(const State& s, int64_t write_time) {
   const double share = std::max(s.options.snapshot_share, 1e-6);
   return std::max(s.options.snapshot_interval,
                   static_cast<int64_t>(static_cast<double>(write_time) / share));
@@ -38,17 +35,26 @@ bool IsDue(const State& s, const Model& model, int64_t interval) {
   return model.snapshot_wanted || waited >= interval || (is_long && waited >= kSecond);
 }
 
-// A model in migration, else the due model that has waited longest; nullptr: none.
+// A model in migration, else the due model that has waited longest; nullptr: none. Looks at as many
+// models as a sweep handles.
 Model* NextDue(State& s, const Group& group) {
-  const int64_t interval = IntervalOf(s, group);
-  Model* next = nullptr;
-  for (const std::string& id : s.models.IdsWith(group.row.group)) {
-    Model& model = s.models.at(id);
+  int64_t write_time = 0;
+  std::set<std::string> ids;
+  IndexOf(s).VisitGroup(group.row.group, [&](ModelsAt& models) {
+    write_time += models.write_time;
+    const std::vector<std::string> next = models.writable.Next(s.options.max_swept);
+    ids.insert(next.begin(), next.end());
+  });
+  const int64_t interval = IntervalOf(s, write_time);
+  const Model* next = nullptr;
+  for (const std::string& id : ids) {
+    const Model& model = std::as_const(s.models).at(id);
     if (!CanBeWritten(model) || !IsDue(s, model, interval)) continue;
-    if (model.migrating_since > 0) return &model;
-    if (next == nullptr || model.snapshot_tried_at < next->snapshot_tried_at) next = &model;
+    const bool is_first = next == nullptr || model.snapshot_tried_at < next->snapshot_tried_at;
+    if (is_first || model.migrating_since > 0) next = &model;
+    if (model.migrating_since > 0) break;
   }
-  return next;
+  return next == nullptr ? nullptr : &s.models.at(next->row.model_id);
 }
 
 void Begin(State& s, Group& group, Model& model) {
@@ -96,8 +102,13 @@ void ScheduleSnapshots(State& s) {
   for (auto& [name, group] : s.groups) Schedule(s, group);
   // Versions of unloaded models cannot be made again. Others are needed as files by groups that
   // sample.
-  for (const auto& [id, version] : s.versions) {
-    if (version.on_disk() || !version.saving_dir.empty()) continue;
+  for (const std::string& id : s.unsaved_versions.Next(s.options.max_swept)) {
+    const Version& version = s.versions.at(id);
+    if (!version.saving_dir.empty()) continue;
+    if (version.on_disk()) {
+      IndexSaved(s, version);
+      continue;
+    }
     const Model* const model = Find(s.models, version.row.model_id);
     if (model == nullptr) continue;
     const Group* const home = Find(s.groups, model->row.group);
@@ -139,6 +150,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   if (version != nullptr && version->saving_dir == event.dir) {
     version->saving_dir.clear();
     version->failed = event.error.has_value();
+    IndexSaved(s, *version);
     s.follow_ups.models.insert(version->row.model_id);
   }
   const bool is_here = version != nullptr && version->written_dirs.count(event.dir) > 0;
@@ -153,6 +165,7 @@ void OnVersionSaved(State& s, const WorkerVersionSaved& event) {
   version->row.size_bytes = event.size_bytes;
   version->row.manifest_sha256 = event.manifest_sha256;
   s.fx.Put(PutVersion{version->row});
+  IndexSaved(s, *version);
   if (version->on_disk()) {
     CancelUnservedTransfers(s, event.version_id);
     MoveSamplesOf(s, event.version_id);
@@ -171,10 +184,10 @@ void AbandonWriting(State& s, Group& group, bool process_lost) {
     group.snapshot_id.clear();
     group.snapshot_model_id.clear();
   }
-  for (auto& [id, version] : s.versions) {
-    const Model* const model = Find(s.models, version.row.model_id);
-    const bool is_here = model != nullptr && model->row.group == group.row.group;
-    if (!is_here || version.saving_dir.empty()) continue;
+  for (const std::string& id : s.unsaved_versions.ids()) {
+    Version& version = s.versions.at(id);
+    const Group* const home = HomeOf(s, version);
+    if (home != &group || version.saving_dir.empty()) continue;
     if (process_lost) {
       s.fx.After(DeleteFiles{version.saving_dir});
       version.written_dirs.erase(version.saving_dir);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/state/errors.h"
+#include "services/engine/core/state/model_facts.h"
 
 namespace lathe::engine {
 
@@ -120,8 +121,9 @@ std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_i
   const QuotaRow* const quota = FindQuota(s, tenant_id);
   if (quota == nullptr || quota->stored_bytes == 0) return std::nullopt;
   int64_t used = 0;
-  for (const std::string& path : s.checkpoints.IdsWith(tenant_id)) {
-    used += s.checkpoints.at(path).size_bytes;
+  for (auto it = s.stored.lower_bound({tenant_id, ""});
+       it != s.stored.end() && it->first.first == tenant_id; ++it) {
+    used += it->second.bytes;
   }
   if (used < quota->stored_bytes) return std::nullopt;
   return PermissionDenied(
@@ -130,16 +132,11 @@ std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_i
                       quota->stored_bytes, used));
 }
 
-std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_id) {
+std::optional<ErrorInfo> OverAdapters(State& s, const std::string& tenant_id) {
   const QuotaRow* const quota = FindQuota(s, tenant_id);
   if (quota == nullptr || quota->adapters == 0) return std::nullopt;
-  int64_t used = 0;
-  for (const auto& [id, model] : s.models) {
-    const ModelState state = model.row.state;
-    const bool is_live =
-        (state == ModelState::kCreating || state == ModelState::kReady) && !model.row.is_offloaded;
-    if (is_live && model.row.tenant_id == tenant_id) ++used;
-  }
+  const int64_t* const found = Find(IndexOf(s).num_adapters, tenant_id);
+  const int64_t used = found == nullptr ? 0 : *found;
   if (used < quota->adapters) return std::nullopt;
   return PermissionDenied("adapter_quota",
                           absl::StrFormat("adapters is %d and %d models are live; close a session",
@@ -210,13 +207,9 @@ void CountCheckpoint(State& s, const std::string& tenant_id, const std::string& 
 void CountStorage(State& s) {
   if (HourOf(s.now) == s.storage_hour) return;
   s.storage_hour = HourOf(s.now);
-  std::map<std::pair<std::string, std::string>, int64_t> stored_bytes;
-  for (const auto& [path, checkpoint] : s.checkpoints) {
-    stored_bytes[{checkpoint.tenant_id, checkpoint.base_model}] += checkpoint.size_bytes;
-  }
-  for (const auto& [owner, bytes] : stored_bytes) {
+  for (const auto& [owner, stored] : s.stored) {
     UsageRow row = RowFor(s, owner.first, "", owner.second);
-    row.stored_bytes = bytes;
+    row.stored_bytes = stored.bytes;
     s.fx.PutLater(AddUsage{std::move(row)});
   }
 }

@@ -24,7 +24,7 @@ std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id,
 // Return PermissionDenied `storage_quota` or `adapter_quota` if the tenant's checkpoints or live
 // models have reached the limit. The tenant must then delete some first.
 std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_id);
-std::optional<ErrorInfo> OverAdapters(const State& s, const std::string& tenant_id);
+std::optional<ErrorInfo> OverAdapters(State& s, const std::string& tenant_id);
 
 // Counts a successful request. Call it before its plan is dropped. There is one row per hour,
 // session and base model. Refusals, failures and cancelled samples do not count.

@@ -56,6 +56,12 @@ void DropFromRetention(State& s, const RequestRow& row) {
   s.delivered.erase({row.delivered_at, row.request_id});
 }
 
+void LeaveLive(State& s, const Request& request) {
+  const auto it = s.live_by_group.find(request.group);
+  it->second.erase(request.order);
+  if (it->second.empty()) s.live_by_group.erase(it);
+}
+
 void LeaveGroup(State& s, const Request& request) {
   Group* const group = Find(s.groups, request.group);
   if (group == nullptr) return;
@@ -127,6 +133,7 @@ void End(State& s, Request& request, RequestState state, const std::string& resu
   LeaveGroup(s, request);
   Count(s, request, -1);
   s.live.erase(request.order);
+  LeaveLive(s, request);
   AddToRetention(s, row);
   request.plan.reset();
 }
@@ -230,6 +237,7 @@ Request& Track(State& s, Request request) {
   }
   if (request.live()) {
     s.live[request.order] = id;
+    s.live_by_group[request.group][request.order] = id;
     Count(s, request, +1);
     if (request.group != request.notified_group) s.follow_ups.requests.insert(id);
   } else {
@@ -279,6 +287,10 @@ void AnswerDuplicate(State& s, const Submit& submit, const Request& request) {
 }
 
 void SetGroup(State& s, Request& request, const std::string& group) {
+  if (request.live() && group != request.group) {
+    s.live_by_group[group][request.order] = request.row.request_id;
+    LeaveLive(s, request);
+  }
   request.group = group;
   if (group != request.notified_group) s.follow_ups.requests.insert(request.row.request_id);
 }
@@ -304,6 +316,11 @@ void MoveToGroup(State& s, Request& request, const std::string& group) {
 bool IsAtWorker(const State& s, const Request& request) {
   const Group* const group = Find(s.groups, request.group);
   return group != nullptr && group->at_worker.count(request.row.request_id) > 0;
+}
+
+std::map<int64_t, std::string> LiveOf(const State& s, const std::string& group) {
+  const auto* const live = Find(s.live_by_group, group);
+  return live == nullptr ? std::map<int64_t, std::string>() : *live;
 }
 
 void TakeBack(State& s, Request& request) {

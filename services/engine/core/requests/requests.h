@@ -1,6 +1,8 @@
 // Life of a request from acceptance to its end: rows, counters and answers, but not its work.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -37,6 +39,9 @@ void SetGroup(State& s, Request& request, const std::string& group);
 void NotifyGroups(State& s);
 // Moves the request to another group; an empty `group` means none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
+
+// The live requests of a group by order of acceptance; "": of none.
+std::map<int64_t, std::string> LiveOf(const State& s, const std::string& group);
 
 // Returns true if its group's worker was sent the request and has not answered.
 bool IsAtWorker(const State& s, const Request& request);

@@ -191,8 +191,15 @@ Sampler& TrackSampler(State& s, SamplerRow row) {
   sampler.order = ++s.last_order;
   sampler.last_sampled_at = sampler.row.created_at;
   CountBusy(s, sampler, +1);
+  CountVersion(s, sampler, +1);
   const std::string id = sampler.row.sampling_session_id;
+  if (sampler.unnamed()) s.unnamed_samplers[sampler.row.model_id].insert(id);
   return s.samplers.Add(id, std::move(sampler));
+}
+
+std::set<std::string> UnnamedSamplersOf(const State& s, const std::string& model_id) {
+  const std::set<std::string>* const ids = Find(s.unnamed_samplers, model_id);
+  return ids == nullptr ? std::set<std::string>() : *ids;
 }
 
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,
@@ -227,6 +234,7 @@ void LoseVersion(State& s, Sampler& sampler) {
   const bool on_disk = version != nullptr && version->on_disk();
   if (!sampler.unnamed() || sampler.lost || sampler.row.version_dropped || on_disk) return;
   ForgetVersion(s, sampler.row.version_id);
+  CountVersion(s, sampler, -1);
   sampler.lost = true;
   const std::map<int64_t, std::string> samples = sampler.pending;
   for (const auto& [order, id] : samples) Fail(s, s.requests.at(id), *WhyNotSampled(sampler));
@@ -237,6 +245,12 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
   const SamplerRow& row = sampler.row;
   const bool kept = sampler.unnamed() && !sampler.lost;
   if (!sampler.is_idle) CountBusy(s, sampler, -1);
+  CountVersion(s, sampler, -1);
+  if (sampler.unnamed()) {
+    const auto of_model = s.unnamed_samplers.find(row.model_id);
+    of_model->second.erase(sampler_id);
+    if (of_model->second.empty()) s.unnamed_samplers.erase(of_model);
+  }
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);

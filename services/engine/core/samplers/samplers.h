@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "services/engine/core/state/state.h"
@@ -19,6 +20,9 @@ Sampler* FindSampler(State& s, const std::string& tenant_id, const std::string& 
 std::string SamplerId(const std::string& session_id, int64_t sampling_session_seq_id);
 // Adds a sampler to the indexes, at creation or at a restart.
 Sampler& TrackSampler(State& s, SamplerRow row);
+
+// The samplers of the model's unnamed versions, in the order of ids.
+std::set<std::string> UnnamedSamplersOf(const State& s, const std::string& model_id);
 
 // Creates the sampler of an unnamed save that was published. May drop older versions.
 void CommitPublishedVersion(State& s, const Model& model, const Request& save,

@@ -124,7 +124,8 @@ void EndTransferPauses(State& s) {
 void QueueSamplesFrom(State& s, const Group& home) {
   if (!home.serves_versions || home.can_sample()) return;
   std::set<std::string> version_ids;
-  for (const auto& [id, version] : s.versions) {
+  for (const std::string& id : s.unsaved_versions.ids()) {
+    const Version& version = s.versions.at(id);
     if (HomeOf(s, version) == &home && !version.on_disk()) version_ids.insert(id);
   }
   if (!version_ids.empty()) QueueSamplesOf(s, version_ids);

@@ -38,28 +38,50 @@ bool IsInflightVersion(const std::string& version_id) {
   return absl::EndsWith(version_id, kInflight);
 }
 
-void EnforceVersionBudget(State& s, const std::string& tenant_id) {
-  std::vector<Sampler*> versions;
-  int64_t bytes = 0;
-  for (auto& [id, sampler] : s.samplers) {
-    if (sampler.row.tenant_id != tenant_id || !sampler.unnamed()) continue;
-    if (sampler.lost || sampler.row.version_dropped) continue;
-    // A model has one inflight version, which is smaller than the model itself.
-    if (sampler.row.version_id == InflightVersionId(sampler.row.model_id)) continue;
-    versions.push_back(&sampler);
-    bytes += sampler.row.version_bytes;
+void CountVersion(State& s, const Sampler& sampler, int64_t sign) {
+  const SamplerRow& row = sampler.row;
+  if (!sampler.keeps_version()) return;
+  const auto num = s.num_unnamed.emplace(row.base_model, 0).first;
+  num->second += sign;
+  if (num->second == 0) s.num_unnamed.erase(num);
+  // A model has one inflight version, which is smaller than the model itself.
+  if (row.version_id == InflightVersionId(row.model_id)) return;
+  const auto it = s.version_use.try_emplace(row.tenant_id).first;
+  TenantVersions& use = it->second;
+  use.bytes += sign * row.version_bytes;
+  const std::pair<int64_t, int64_t> last_use(sampler.last_sampled_at, sampler.order);
+  if (sign > 0) {
+    use.by_order[sampler.order] = row.sampling_session_id;
+    use.by_last_use[last_use] = row.sampling_session_id;
+  } else {
+    use.by_order.erase(sampler.order);
+    use.by_last_use.erase(last_use);
   }
-  if (bytes <= s.options.sampler_versions_bytes || versions.size() <= kNewestKept) return;
-  std::sort(versions.begin(), versions.end(),
-            [](const Sampler* a, const Sampler* b) { return a->order > b->order; });
-  versions.erase(versions.begin(), versions.begin() + kNewestKept);
-  std::sort(versions.begin(), versions.end(), [](const Sampler* a, const Sampler* b) {
-    return std::pair(a->last_sampled_at, a->order) < std::pair(b->last_sampled_at, b->order);
-  });
-  for (Sampler* const sampler : versions) {
-    if (bytes <= s.options.sampler_versions_bytes) return;
-    if (!sampler->pending.empty()) continue;
-    bytes -= sampler->row.version_bytes;
+  if (use.by_order.empty()) s.version_use.erase(it);
+}
+
+void RecordSampled(State& s, Sampler& sampler) {
+  CountVersion(s, sampler, -1);
+  sampler.last_sampled_at = s.now;
+  CountVersion(s, sampler, +1);
+}
+
+void EnforceVersionBudget(State& s, const std::string& tenant_id) {
+  const TenantVersions* const use = Find(s.version_use, tenant_id);
+  if (use == nullptr || use->by_order.size() <= kNewestKept) return;
+  int64_t bytes = use->bytes;
+  const int64_t newest = std::prev(use->by_order.end(), kNewestKept)->first;
+  std::vector<Sampler*> dropped;
+  Budget budget(s.options.max_swept);
+  for (const auto& [last_use, id] : use->by_last_use) {
+    if (bytes <= s.options.sampler_versions_bytes || !budget.Take()) break;
+    Sampler& sampler = s.samplers.at(id);
+    if (sampler.order >= newest || !sampler.pending.empty()) continue;
+    bytes -= sampler.row.version_bytes;
+    dropped.push_back(&sampler);
+  }
+  for (Sampler* const sampler : dropped) {
+    CountVersion(s, *sampler, -1);
     sampler->row.version_dropped = true;
     s.fx.Put(PutSampler{sampler->row});
     DropVersion(s, sampler->row.version_id);
@@ -72,6 +94,7 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
   Version& version = known != nullptr ? *known : AddVersion(s, version_id, model);
   version.row.is_inflight = is_inflight;
   version.seq_id = std::max(version.seq_id, seq_id);
+  IndexSaved(s, version);
   if (!is_inflight) return;
   CancelTransfers(s, version_id);
   StopReading(s, version, model.row.group, /*all=*/true);  // it has the weights in memory
@@ -81,9 +104,14 @@ void RecordPublication(State& s, const std::string& version_id, const Model& mod
   }
 }
 
+void IndexSaved(State& s, const Version& version) {
+  s.unsaved_versions.Set(version.row.version_id, !version.on_disk() || !version.saving_dir.empty());
+}
+
 void ForgetVersion(State& s, const std::string& version_id) {
   if (s.versions.count(version_id) == 0) return;
   const Version version = s.versions.Take(version_id);
+  s.unsaved_versions.Set(version_id, false);
   s.follow_ups.models.insert(version.row.model_id);  // an unload of the model may wait for the file
   if (!version.row.dir.empty()) {
     s.fx.Put(DeleteVersion{version_id});
@@ -114,7 +142,7 @@ void DropVersion(State& s, const std::string& version_id) {
 }
 
 void DropVersionIfUnused(State& s, const std::string& version_id) {
-  if (s.samplers.IdsWith(version_id).empty()) DropVersion(s, version_id);
+  if (!s.samplers.HasAny(version_id)) DropVersion(s, version_id);
 }
 
 void SaveVersionsOf(State& s, const Model& model) {
@@ -141,7 +169,8 @@ bool AreVersionsBeingSaved(State& s, const Model& model) {
   });
 }
 
-void RecordReader(Version& version, const Group& group) {
+void RecordReader(Version& version, Group& group) {
+  group.read_version_ids.insert(version.row.version_id);
   version.readers[version.row.dir].insert(group.row.group);
 }
 
@@ -155,8 +184,12 @@ void StopReading(State& s, Version& version, const std::string& group, bool all)
   }
 }
 
-void StopReadingAll(State& s, const std::string& group) {
-  for (auto& [id, version] : s.versions) StopReading(s, version, group, /*all=*/true);
+void StopReadingAll(State& s, Group& group) {
+  for (const std::string& id : group.read_version_ids) {
+    Version* const version = Find(s.versions, id);
+    if (version != nullptr) StopReading(s, *version, group.row.group, /*all=*/true);
+  }
+  group.read_version_ids.clear();
 }
 
 void CancelUnservedTransfers(State& s, const std::string& version_id) {

@@ -63,7 +63,9 @@ struct Group {
   std::map<std::string, int64_t> inflight_sequences_of_request;
   int64_t inflight_sequences = 0;
   std::set<std::string> version_ids;  // loaded, or being loaded from disk
-  bool serves_versions = false;       // other groups can read versions from its memory
+  // Versions that its worker may have read from a directory since it attached; some may be gone.
+  std::set<std::string> read_version_ids;
+  bool serves_versions = false;  // other groups can read versions from its memory
   // Weight transfers to this group, by version id. Samples of these versions wait.
   std::map<std::string, WeightTransfer> transfers;
   // Earliest time of the next weight transfer, by source group, after one failed.

@@ -1,6 +1,8 @@
 // A map whose values are also found by a key that several of them share.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -42,12 +44,19 @@ class IndexedMap {
   const std::set<std::string>& IdsWith(const std::string& shared) const {
     static const std::set<std::string> kNone;
     const auto it = ids_.find(shared);
-    return it == ids_.end() ? kNone : it->second;
+    if (it == ids_.end()) return kNone;
+    num_visited_ += static_cast<int64_t>(it->second.size());
+    return it->second;
   }
+  bool HasAny(const std::string& shared) const { return ids_.count(shared) > 0; }
 
-  auto begin() { return values_.begin(); }
+  // Number of values that walks have visited, if each of them went to its end. Tests of scale bound
+  // it for each Step.
+  int64_t num_visited() const { return num_visited_; }
+
+  auto begin() { return CountWalk(), values_.begin(); }
   auto end() { return values_.end(); }
-  auto begin() const { return values_.begin(); }
+  auto begin() const { return CountWalk(), values_.begin(); }
   auto end() const { return values_.end(); }
   auto find(const std::string& id) { return values_.find(id); }
   auto find(const std::string& id) const { return values_.find(id); }
@@ -56,6 +65,8 @@ class IndexedMap {
   size_t count(const std::string& id) const { return values_.count(id); }
 
  private:
+  void CountWalk() const { num_visited_ += static_cast<int64_t>(values_.size()); }
+
   void Index(const std::string& id, const Value& value) {
     const std::string& shared = SharedKeyOf(value);
     if (!shared.empty()) ids_[shared].insert(id);
@@ -68,6 +79,7 @@ class IndexedMap {
     if (with_shared->second.empty()) ids_.erase(with_shared);
   }
 
+  mutable int64_t num_visited_ = 0;
   std::map<std::string, Value> values_;
   std::map<std::string, std::set<std::string>> ids_;  // by shared key; absent: none
 };

@@ -6,11 +6,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/engine/core/actions.h"
 #include "services/engine/core/state/indexed_map.h"
+#include "services/engine/core/state/model_index.h"
 #include "services/engine/core/state/model_log.h"
 #include "services/engine/ledger/gradient_window.h"
 #include "services/engine/ledger/seq_order.h"
@@ -74,11 +77,68 @@ struct Model {
   int64_t num_live_requests = 0;
   int64_t row_written_at = 0;
   NotifyModelState notified;  // state last sent to its callers
+  ModelFacts facts;           // as the index has them
+  bool is_touched = false;    // the current Step may have changed it
 };
 
 inline const std::string& GroupOf(const Model& model) { return model.row.group; }
 
-// Models by id, found by their group.
-using Models = IndexedMap<Model, GroupOf>;
+// Models by id, found by their group and by their facts. It keeps a list of the models that the
+// current Step may have changed, so that no change of a model has to name the indexes that it
+// concerns.
+class Models {
+ public:
+  using key_type = std::string;
+
+  Model& Add(const std::string& id, Model model) { return Touch(map_.Add(id, std::move(model))); }
+  Model Take(const std::string& id);
+  template <typename ChangeModel>
+  void Change(const std::string& id, ChangeModel change) {
+    map_.Change(id, change);
+    Touch(map_.at(id));
+  }
+
+  // Reads the facts of the changed models again.
+  template <typename FactsOf>
+  void Refresh(const FactsOf& facts_of) {
+    for (Model* const model : touched_) SetFacts(*model, facts_of(*model));
+  }
+  // Call when the Step ends, after a Refresh.
+  void EndStep();
+  ModelIndex& index() { return index_; }
+
+  const std::set<std::string>& IdsWith(const std::string& group) const {
+    return map_.IdsWith(group);
+  }
+  auto begin() {
+    for (auto& [id, model] : map_) Touch(model);
+    return map_.begin();
+  }
+  auto end() { return map_.end(); }
+  auto begin() const { return map_.begin(); }
+  auto end() const { return map_.end(); }
+  auto find(const std::string& id) {
+    const auto it = map_.find(id);
+    if (it != map_.end()) Touch(it->second);
+    return it;
+  }
+  auto find(const std::string& id) const { return map_.find(id); }
+  Model& at(const std::string& id) { return Touch(map_.at(id)); }
+  const Model& at(const std::string& id) const { return map_.at(id); }
+  size_t count(const std::string& id) const { return map_.count(id); }
+  int64_t num_visited() const { return map_.num_visited(); }
+
+ private:
+  Model& Touch(Model& model) {
+    if (!model.is_touched) touched_.push_back(&model);
+    model.is_touched = true;
+    return model;
+  }
+  void SetFacts(Model& model, ModelFacts facts);
+
+  IndexedMap<Model, GroupOf> map_;
+  std::vector<Model*> touched_;
+  ModelIndex index_;
+};
 
 }  // namespace lathe::engine

@@ -22,6 +22,8 @@ struct Sampler {
   bool is_idle = false;
 
   bool pins() const { return !row.checkpoint_dir.empty() && !is_idle && !lost; }
+  // True if the sampler needs an unnamed version, which exists or can be made again.
+  bool keeps_version() const { return unnamed() && !lost && !row.version_dropped; }
   bool unnamed() const { return !row.version_id.empty() && row.checkpoint_dir.empty(); }
 };
 

@@ -23,7 +23,7 @@ struct Session {
   std::set<std::string> busy_sampler_ids;
   std::set<std::string> idle_sampler_ids;
   std::map<int64_t, std::string> samples;  // its live samples: id by order of acceptance
-  std::set<int64_t> sampler_seqs;  // used, or reserved by accepted saves
+  std::set<int64_t> sampler_seqs;          // used, or reserved by accepted saves
   int64_t num_live_requests = 0;
 };
 

@@ -29,6 +29,19 @@ struct TenantUsage {
   int64_t bytes = 0;
 };
 
+// Samplers of a tenant whose unnamed versions are kept.
+struct TenantVersions {
+  int64_t bytes = 0;
+  std::map<int64_t, std::string> by_order;                         // of creation
+  std::map<std::pair<int64_t, int64_t>, std::string> by_last_use;  // time, then order of creation
+};
+
+// Checkpoints of a tenant and base model.
+struct Stored {
+  int64_t num = 0;
+  int64_t bytes = 0;
+};
+
 // Requests that a tenant had accepted in the last minute.
 struct RateWindow {
   struct Use {
@@ -37,11 +50,6 @@ struct RateWindow {
   };
   std::map<int64_t, Use> by_second;  // key: Unix seconds
 };
-
-inline const std::string& TenantOf(const CheckpointRow& row) { return row.tenant_id; }
-
-// Complete checkpoints by path, found by their tenant.
-using Checkpoints = IndexedMap<CheckpointRow, TenantOf>;
 
 using RequestKey = std::tuple<std::string, OpClass, int64_t>;  // owner_id, op_class, seq_id
 
@@ -66,19 +74,29 @@ struct State {
   std::map<std::string, Session> sessions;
   DueTimes due_sessions;  // sessions that have something to do at that time
   Budget ending{0};       // samplers and models that this Step may still release
-  Models models;  // change the group of one with SetGroup
+  Models models;          // change the group of one with SetGroup
   Samplers samplers;
   Versions versions;
+  std::map<std::string, std::set<std::string>> unnamed_samplers;  // by model; absent: none
+  std::map<std::string, TenantVersions> version_use;              // by tenant; absent: none
+  std::map<std::string, int64_t> num_unnamed;                     // by base model; absent: 0
+  // Versions whose newest publication is not on disk, or that are being written. Some may be none
+  // of both any more.
+  Turns unsaved_versions;
   std::map<std::string, int64_t> num_busy;  // samplers that are not idle, by version; absent: 0
   std::map<std::string, Group> groups;
   std::map<std::string, BaseModelRow> base_models;
-  Checkpoints checkpoints;
+  std::map<std::string, CheckpointRow> checkpoints;  // complete ones, by path
   std::map<std::string, std::string> checkpoint_of_dir;
+  DueTimes due_checkpoints;                                      // those that expire
+  std::map<std::pair<std::string, std::string>, Stored> stored;  // by tenant and base model
   std::map<std::string, int64_t> dir_pins;  // number of samplers and loads that need the files
 
   std::map<std::string, Request> requests;
   std::map<RequestKey, std::string> request_ids;
-  std::map<int64_t, std::string> live;                  // key: order of acceptance
+  std::map<int64_t, std::string> live;  // key: order of acceptance
+  // The same by group; "": without a group.
+  std::map<std::string, std::map<int64_t, std::string>> live_by_group;
   std::set<std::pair<int64_t, std::string>> retention;  // key: time to forget a finished request
   std::set<std::pair<int64_t, std::string>> delivered;  // finished requests, by delivery time
   std::map<std::string, std::string> replays;           // recovery commands under way, id to model
@@ -101,7 +119,8 @@ struct State {
   std::vector<CallId> drain_calls;
   int64_t drained_at = 0;  // time at which all requests ended and the last snapshots began
   int64_t purged_at = 0;
-  int64_t storage_hour = 0;  // last hour for which stored bytes were counted
+  bool is_forgetting = false;  // true: requests are left to be forgotten
+  int64_t storage_hour = 0;    // last hour for which stored bytes were counted
 };
 
 template <typename Map>

@@ -1,5 +1,5 @@
-// What a sweep of the core handles in one Step. A sweep finds its subjects by an index, handles at
-// most CoreOptions::max_swept of them and takes up the others at the next Tick.
+// Bounded sweeps. A sweep finds its subjects by an index, handles at most CoreOptions::max_swept of
+// them in one Step and takes up the others at the next Tick.
 #pragma once
 
 #include <cstddef>
