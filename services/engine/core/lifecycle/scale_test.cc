@@ -1,0 +1,90 @@
+// Bounds on the work of one Step in a large service. The times are printed for people and not
+// checked.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+#include "services/engine/core/testing/scale_world.h"
+
+namespace lathe::engine {
+namespace {
+
+// LATHE_SCALE_SAMPLERS: samplers of each session.
+ScaleSizes Sizes() {
+  ScaleSizes sizes;
+  const char* const samplers = std::getenv("LATHE_SCALE_SAMPLERS");
+  if (samplers != nullptr) sizes.samplers_per_session = std::atoll(samplers);
+  return sizes;
+}
+
+CoreOptions Options(const ScaleSizes& sizes) {
+  CoreOptions options;
+  options.max_rows_per_tenant = options.max_rows_total = 2 * sizes.num_samples;
+  options.session_kept = 100 * options.session_timeout;
+  return options;
+}
+
+template <typename IsOver>
+int64_t TickUntil(ScaleWorld& w, const std::string& kind, const IsOver& is_over) {
+  constexpr int64_t kMost = 5000;
+  int64_t num_ticks = 0;
+  for (; !is_over() && num_ticks < kMost; ++num_ticks) w.Tick(kind);
+  return num_ticks;
+}
+
+TEST_CASE("Scale: one tenant's sessions expire at once", "[scale]") {
+  const ScaleSizes sizes = Sizes();
+  const CoreOptions options = Options(sizes);
+  ScaleWorld w(sizes, options);
+  w.AttachWorker();
+  for (int64_t i = 0; i < sizes.num_samples; ++i) {
+    const int64_t seq = 1 + i / sizes.num_sessions;
+    if (w.SubmitSample(i % sizes.num_sessions, seq) != "") FAIL(w.last_error);
+  }
+  for (int i = 0; i < 200; ++i) w.CompleteSample(*w.running.begin());
+  for (int i = 0; i < 10; ++i) CHECK(w.CreateModel(0, 10 + i) == "");
+  for (int i = 0; i < 20; ++i) w.Tick("tick");
+  w.LoseWorker();
+  w.AttachWorker();
+  for (int i = 0; i < 20; ++i) w.Tick("tick");
+
+  w.now += options.session_timeout + kSecond;
+  const auto num_samples = static_cast<size_t>(sizes.num_samples);
+  const int64_t num_ticks =
+      TickUntil(w, "tick, sessions silent", [&] { return w.num_completed.size() >= num_samples; });
+  CHECK(w.num_completed.size() == num_samples + 10);
+  CHECK(num_ticks <= 2 * sizes.num_samples / options.max_swept);
+  const auto num_offloaded = static_cast<size_t>(sizes.num_live_models) + 10;
+  TickUntil(w, "tick, sessions silent", [&] { return w.offloaded_models.size() >= num_offloaded; });
+  CHECK(w.offloaded_models.size() == num_offloaded);
+
+  w.now += options.session_kept;
+  w.Tick("tick, sessions end");
+  // A session that has ended takes nothing, though most of it is still to be released.
+  REQUIRE_FALSE(w.finished_sessions.empty());
+  CHECK(w.SubmitSample(std::stoll(w.finished_sessions.begin()->substr(1)), 1'000'000) ==
+        "session_finished");
+  const auto num_sessions = static_cast<size_t>(sizes.num_sessions);
+  TickUntil(w, "tick, sessions end", [&] { return w.ended_sessions.size() >= num_sessions; });
+  CHECK(w.ended_sessions.size() == num_sessions);
+  CHECK(w.deleted_samplers.size() ==
+        static_cast<size_t>(sizes.num_sessions * sizes.samplers_per_session));
+  CHECK(w.unloaded_models.size() == static_cast<size_t>(sizes.num_models) + 10);
+  CHECK(std::all_of(w.num_completed.begin(), w.num_completed.end(),
+                    [](const auto& entry) { return entry.second == 1; }));
+  w.Print();
+  for (const auto& [kind, steps] : w.steps) {
+    INFO(kind);
+    // These walk over what is on the group, once for each worker, or over everything, once for each
+    // leader.
+    if (kind == "start" || kind == "worker attached" || kind == "worker lost") continue;
+    // No Step walks over all models, samplers or versions.
+    CHECK(steps.max_visited <= 16 * options.max_swept);
+    CHECK(steps.max_visited < sizes.num_models);
+    CHECK(steps.max_effects <= 8 * options.max_swept);
+  }
+}
+
+}  // namespace
+}  // namespace lathe::engine
