@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 18> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 19> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -27,6 +27,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 18> kNames = {{
     {SeededBug::kSessionForgotten, "session_forgotten"},
     {SeededBug::kMigratedModelKept, "migrated_model_kept"},
     {SeededBug::kDeliveredWhenSent, "delivered_when_sent"},
+    {SeededBug::kSweepForgotten, "sweep_forgotten"},
 }};
 
 template <typename Command>
@@ -59,7 +60,35 @@ std::optional<SeededBug> FindSeededBug(std::string_view name) {
   return it == kNames.end() ? std::nullopt : std::optional(it->first);
 }
 
+// Leaves out what follows the first piece of a session's release.
+void BugHooks::ForgetSweeps(Commit& commit) {
+  const auto ended = [](const Write& write) -> const SessionRow* {
+    const auto* const put = std::get_if<PutSession>(&write);
+    return put != nullptr && put->row.state == SessionState::kEnded ? &put->row : nullptr;
+  };
+  const auto session_of = [](const DeleteSampler& write) {
+    return write.sampling_session_id.substr(0, write.sampling_session_id.find(':'));
+  };
+  std::erase_if(commit.writes, [&](const Write& write) {
+    const auto* const sampler = std::get_if<DeleteSampler>(&write);
+    const SessionRow* const session = ended(write);
+    return (sampler != nullptr && forgotten_.contains(session_of(*sampler))) ||
+           (session != nullptr && forgotten_.contains(session->session_id));
+  });
+  std::set<std::string> released;
+  for (const Write& write : commit.writes) {
+    if (const auto* const sampler = std::get_if<DeleteSampler>(&write)) {
+      released.insert(session_of(*sampler));
+    }
+  }
+  for (const Write& write : commit.writes) {
+    if (const SessionRow* const session = ended(write)) released.erase(session->session_id);
+  }
+  forgotten_.merge(released);
+}
+
 void BugHooks::ChangeWrites(Commit& commit) {
+  if (bug_ == SeededBug::kSweepForgotten) ForgetSweeps(commit);
   for (Write& write : commit.writes) {
     auto* const model = std::get_if<PutModel>(&write);
     if (model != nullptr && bug_ == SeededBug::kGapNotCommitted) model->row.closed_seq = 0;

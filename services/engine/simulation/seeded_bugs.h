@@ -35,6 +35,7 @@ enum class SeededBug {
   kSessionForgotten,   // a rank that reconnects counts as new
   kMigratedModelKept,  // the source group of a migration keeps the model
   kDeliveredWhenSent,  // a result counts as delivered when its answer is sent, lost or not
+  kSweepForgotten,     // an ended session whose release is cut into pieces is released in part
 };
 
 const std::vector<SeededBug>& AllSeededBugs();
@@ -55,6 +56,7 @@ class BugHooks {
 
  private:
   void ChangeWrites(Commit& commit);
+  void ForgetSweeps(Commit& commit);
   void DropPublishedVersions(std::vector<Action>& actions);
   void RunLateSeqs(std::vector<Action>& actions);
   void KeepMigratedModels(std::vector<Action>& actions);
@@ -66,6 +68,7 @@ class BugHooks {
   std::map<CallId, Submit> gradients_;              // forward_backwards without an answer
   SendToWorker late_;                               // routing of the newest train batch
   std::map<std::string, std::string> homes_;        // group of each model
+  std::set<std::string> forgotten_;                 // sessions that were released in part
 };
 
 }  // namespace lathe::engine::simulation

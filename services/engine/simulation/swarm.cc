@@ -140,6 +140,8 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
   if (swarm.num_groups > 1) swarm.remove_group_every = FaultEvery(random, 200);
+  // The last draw, so that the others are those of seeds that were run before it came.
+  if (random.Chance(400)) swarm.core.max_swept = random.Between(1, 6);
   return swarm;
 }
 
