@@ -54,7 +54,8 @@ TEST_CASE("Scale: one tenant's sessions expire at once", "[scale]") {
   const int64_t num_ticks =
       TickUntil(w, "tick, sessions silent", [&] { return w.num_completed.size() >= num_samples; });
   CHECK(w.num_completed.size() == num_samples + 10);
-  CHECK(num_ticks <= 2 * sizes.num_samples / options.max_swept);
+  const int64_t num_samplers = sizes.num_sessions * sizes.samplers_per_session;
+  CHECK(num_ticks <= 2 * (sizes.num_samples + num_samplers) / options.max_swept);
   const auto num_offloaded = static_cast<size_t>(sizes.num_live_models) + 10;
   TickUntil(w, "tick, sessions silent", [&] { return w.offloaded_models.size() >= num_offloaded; });
   CHECK(w.offloaded_models.size() == num_offloaded);
