@@ -115,16 +115,17 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello);
   void OnReport(const RankKey& rank, const v1::WorkerMessage& message);
   void OnDone(const std::string& group, int64_t epoch, const v1::OperationDone& done);
-  void OnLostBody(const SendToWorker& command, const std::string& request_id,
-                  const absl::Status& status);
   void UpdateStatus(const RankKey& rank, const v1::WorkerMessage& message);
   // Returns the rank whose current stream this is. Unset before the hello and after a replacement.
   std::optional<RankKey> RankOf(const WorkerStream* stream);
   std::optional<RankKey> FindRank(const WorkerStream* stream) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ---- in dispatcher_sending.cc
   // Returns the address of the group's versions; empty if its rank 0 is not attached. The core does
   // not know the token.
   v1::VersionAddress VersionAddressOf(const std::string& group);
+  void OnLostBody(const SendToWorker& command, const std::string& request_id,
+                  const absl::Status& status);
   // Returns null if the stream is gone. `pid` is set to that of the rank's process.
   std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
 
