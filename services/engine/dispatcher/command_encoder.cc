@@ -49,15 +49,36 @@ MessageParts Fixed(const std::string& body, const google::protobuf::MessageLite&
 
 }  // namespace
 
+HeldBodies CommandEncoder::HoldBodies(const WorkerCommand& command) const {
+  HeldBodies held;
+  const auto hold = [&](const std::string& body_id) {
+    if (SharedBytes bytes = bodies_.InMemory(body_id)) held.emplace(body_id, std::move(bytes));
+  };
+  if (const auto* const batch = std::get_if<SendTrainBatch>(&command)) {
+    for (const SendTrainBatch::Item& item : batch->items) hold(item.body_id);
+  } else if (const auto* const sample = std::get_if<SendSample>(&command)) {
+    hold(sample->body_id);
+  }
+  return held;
+}
+
+absl::StatusOr<SharedBytes> CommandEncoder::BodyOf(const std::string& body_id,
+                                                   const HeldBodies& held) const {
+  const auto found = held.find(body_id);
+  if (found != held.end()) return found->second;
+  return bodies_.Read(body_id);
+}
+
 std::vector<v1::EngineMessage> CommandEncoder::Encode(int64_t epoch, const WorkerCommand& command,
-                                                      const OnLostBody& on_lost_body) {
+                                                      const HeldBodies& held,
+                                                      const OnLostBody& on_lost_body) const {
   return std::visit(
       [&](const auto& one) -> std::vector<v1::EngineMessage> {
         using Command = std::decay_t<decltype(one)>;
         if constexpr (std::is_same_v<Command, SendTrainBatch>) {
-          return EncodeTrainBatch(epoch, one, on_lost_body);
+          return EncodeTrainBatch(epoch, one, held, on_lost_body);
         } else if constexpr (std::is_same_v<Command, SendSample>) {
-          return EncodeSample(epoch, one, on_lost_body);
+          return EncodeSample(epoch, one, held, on_lost_body);
         } else {
           std::vector<v1::EngineMessage> messages(1);
           messages[0].set_epoch(epoch);
@@ -68,13 +89,13 @@ std::vector<v1::EngineMessage> CommandEncoder::Encode(int64_t epoch, const Worke
       command);
 }
 
-std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(int64_t epoch,
-                                                                const SendTrainBatch& batch,
-                                                                const OnLostBody& on_lost_body) {
+std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(
+    int64_t epoch, const SendTrainBatch& batch, const HeldBodies& held,
+    const OnLostBody& on_lost_body) const {
   MessageParts items;
   std::vector<SharedBytes> bodies;
   for (const SendTrainBatch::Item& item : batch.items) {
-    absl::StatusOr<SharedBytes> body = bodies_.Read(item.body_id);
+    absl::StatusOr<SharedBytes> body = BodyOf(item.body_id, held);
     if (!body.ok()) {
       on_lost_body(item.request_id, body.status());
       continue;
@@ -94,8 +115,9 @@ std::vector<v1::EngineMessage> CommandEncoder::EncodeTrainBatch(int64_t epoch,
 }
 
 std::vector<v1::EngineMessage> CommandEncoder::EncodeSample(int64_t epoch, const SendSample& sample,
-                                                            const OnLostBody& on_lost_body) {
-  const absl::StatusOr<SharedBytes> body = bodies_.Read(sample.body_id);
+                                                            const HeldBodies& held,
+                                                            const OnLostBody& on_lost_body) const {
+  const absl::StatusOr<SharedBytes> body = BodyOf(sample.body_id, held);
   if (!body.ok()) {
     on_lost_body(sample.request_id, body.status());
     return {};

@@ -177,6 +177,8 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     absl::MutexLock lock(&mu_);
     const auto open = streams_.find(stream.get());
     if (open != streams_.end()) open->second.has_said_hello = true;
+    std::unique_ptr<GroupSender>& sender = senders_[hello.group()];
+    if (!sender) sender = std::make_unique<GroupSender>();
     Worker& worker = workers_[{hello.group(), hello.rank()}];
     replaced = std::exchange(worker, Worker{});
     worker.stream = stream;
@@ -279,7 +281,7 @@ void Dispatcher::OnLeaving(const std::shared_ptr<WorkerStream>& stream, const Ra
   {
     absl::MutexLock lock(&mu_);
     if (FindRank(stream.get()) != rank) return;
-    workers_.erase(rank);
+    EraseLocked(rank);
     runtime_.Post(WorkerDetached{.group = rank.first,
                                  .process_gone = true,
                                  .cause = CauseOf(leaving),
@@ -294,7 +296,7 @@ void Dispatcher::OnClosed(const std::shared_ptr<WorkerStream>& stream) {
   const std::optional<RankKey> rank = FindRank(stream.get());
   streams_.erase(stream.get());
   if (!rank) return;
-  workers_.erase(*rank);
+  EraseLocked(*rank);
   runtime_.Post(WorkerDetached{.group = rank->first, .rank = rank->second});
   LogWarn("worker detached", {{"group", rank->first}, {"rank", rank->second}});
 }
@@ -309,6 +311,18 @@ std::optional<Dispatcher::RankKey> Dispatcher::FindRank(const WorkerStream* stre
     if (worker.stream.get() == stream) return rank;
   }
   return std::nullopt;
+}
+
+void Dispatcher::EraseLocked(const RankKey& rank) {
+  workers_.erase(rank);
+  const std::string& group = rank.first;
+  const auto next = workers_.lower_bound({group, 0});
+  if (next != workers_.end() && next->first.first == group) return;
+  const auto sender = senders_.find(group);
+  if (sender == senders_.end()) return;
+  sender->second->Close();
+  closed_senders_.push_back(std::move(sender->second));
+  senders_.erase(sender);
 }
 
 }  // namespace lathe::engine

@@ -16,6 +16,7 @@
 #include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 #include "services/engine/dispatcher/command_encoder.h"
+#include "services/engine/dispatcher/group_sender.h"
 #include "services/engine/dispatcher/supervisors.h"
 #include "services/engine/dispatcher/worker_stream.h"
 #include "services/engine/runtime/runtime.h"
@@ -27,6 +28,7 @@ namespace lathe::engine {
 // replaces its old one. A worker is declared dead if it is silent for 14 s or its work makes no
 // progress for too long. The dispatcher then reports the process as gone and asks its supervisor to
 // kill it. The core alone decides what work a worker gets and what the loss of a rank means.
+// Commands leave on a thread per group, because bodies may have to be read from the store.
 // Thread-safe.
 class Dispatcher final : public v1::WorkerPool::CallbackService,
                          public WorkerSender,
@@ -41,7 +43,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Supervise(
       grpc::CallbackServerContext* context) override;
 
-  void Send(const SendToWorker& command) override;
+  void Send(SendToWorker command) override;
   void StreamSample(const std::string& request_id) override;
   std::map<std::string, WorkerStatus> Statuses() override;
 
@@ -120,14 +122,24 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   std::optional<RankKey> RankOf(const WorkerStream* stream);
   std::optional<RankKey> FindRank(const WorkerStream* stream) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Removes a rank that has left. Without ranks, the group needs no sender.
+  void EraseLocked(const RankKey& rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // ---- in dispatcher_sending.cc
   // Returns the address of the group's versions; empty if its rank 0 is not attached. The core does
   // not know the token.
   v1::VersionAddress VersionAddressOf(const std::string& group);
+  // Asks the supervisor of the command's worker to kill it.
+  void Kill(const SendToWorker& command, const std::string& reason);
+  // The next two run on the group's sender.
+  void SendNow(WorkerStream& stream, const SendToWorker& command, const HeldBodies& held);
   void OnLostBody(const SendToWorker& command, const std::string& request_id,
                   const absl::Status& status);
-  // Returns null if the stream is gone. `pid` is set to that of the rank's process.
-  std::shared_ptr<WorkerStream> StreamFor(const SendToWorker& command, int64_t& pid);
+  // Posts an event about a command. Returns false, and drops the event, if the command's stream is
+  // gone. The core then sends the command again to the next stream.
+  bool PostIfCurrent(const SendToWorker& command, EventBody event);
+  // Returns null if the command's stream is gone.
+  Worker* FindWorker(const SendToWorker& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveEndedSenders();
 
   Runtime& runtime_;
   const std::string secret_;
@@ -139,6 +151,10 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   std::map<RankKey, Worker> workers_ ABSL_GUARDED_BY(mu_);
   int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<const WorkerStream*, OpenStream> streams_ ABSL_GUARDED_BY(mu_);
+  // Their tasks use the members above. One for each group in workers_.
+  std::map<std::string, std::unique_ptr<GroupSender>> senders_ ABSL_GUARDED_BY(mu_);
+  // Closed senders whose threads may not have ended yet.
+  std::vector<std::unique_ptr<GroupSender>> closed_senders_ ABSL_GUARDED_BY(mu_);
   PeriodicTask heartbeat_;
 };
 

@@ -46,6 +46,7 @@ void Dispatcher::SendHeartbeat() {
   }
   for (const auto& stream : alive) stream->Send({HeartbeatMessage(runtime_.term())});
   for (const Dead& one : dead) DeclareDead(one);
+  RemoveEndedSenders();
   for (const auto& stream : StreamsWithoutHello()) {
     stream->End(absl::DeadlineExceededError("the first message, hello, did not come"));
   }
@@ -83,7 +84,7 @@ std::vector<Dispatcher::Dead> Dispatcher::TakeDead() {
     return one.worker.advanced_at < other.worker.advanced_at;
   });
   for (const Dead& one : dead) {
-    workers_.erase(one.rank);
+    EraseLocked(one.rank);
     runtime_.Post(WorkerDetached{.group = one.rank.first,
                                  .process_gone = true,
                                  .cause = one.cause,

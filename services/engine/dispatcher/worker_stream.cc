@@ -22,6 +22,11 @@ void WorkerStream::Send(std::vector<v1::EngineMessage> messages) {
   }
 }
 
+bool WorkerStream::has_ended() {
+  absl::MutexLock lock(&mu_);
+  return ended_;
+}
+
 void WorkerStream::OnReadDone(bool ok) {
   if (!ok) return End(absl::OkStatus());
   const absl::StatusOr<bool> is_complete = assembler_.Complete(incoming_);

@@ -36,6 +36,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1:
   // Writes messages after those sent before. They are dropped once the stream has ended. Any
   // thread.
   void Send(std::vector<v1::EngineMessage> messages);
+  // Returns true once Send drops messages. Any thread.
+  bool has_ended();
   // Ends the stream; later calls have no effect. Any thread.
   void End(const absl::Status& status);
 

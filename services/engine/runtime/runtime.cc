@@ -259,7 +259,7 @@ void Runtime::Execute(SendToWorker& action) {
     FailPoint("engine.recovery.restore");
   }
   TraceDispatch(action);
-  sender_->Send(action);
+  sender_->Send(std::move(action));
 }
 
 void Runtime::Execute(DeleteFiles& action) { checkpoint_dirs_.Delete(std::move(action.dir)); }

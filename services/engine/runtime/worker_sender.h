@@ -21,9 +21,9 @@ class WorkerSender {
  public:
   virtual ~WorkerSender() = default;
 
-  // Called on the core's thread, in order. Must not wait for the network. Drops the command when
-  // there is no stream to the group.
-  virtual void Send(const SendToWorker& command) = 0;
+  // Called on the core's thread, in order. Must wait for neither the network nor the store. Drops
+  // the command when there is no stream to the group.
+  virtual void Send(SendToWorker command) = 0;
 
   // Makes the worker that runs the sample report its tokens from the first one on. Otherwise like
   // Send.

@@ -44,6 +44,8 @@ class TestEngine {
 
   // Directory and address of the public services.
   std::filesystem::path checkpoints_dir() const { return dir_.path() / "checkpoints"; }
+  // Directory of the bodies that are stored as files.
+  std::filesystem::path bodies_dir() const { return dir_.path() / "bodies"; }
   std::string address() const { return "unix:" + dir_.path().string() + "/engine.sock"; }
   v1::Engine::Stub& engine() { return *engine_stub_; }
   v1::Tenants::Stub& tenants() { return *tenants_stub_; }
