@@ -161,9 +161,9 @@ def test_a_waiting_poll_gets_the_reason(lathe):
         os.kill(worker, signal.SIGCONT)
     assert answer["running"]["type"] == answer["waiting"]["type"] == "try_again"
     assert answer["running"]["queue_state"] == answer["waiting"]["queue_state"] == "active"
-    assert re.fullmatch(r"at a worker(; about \d+ s)?", answer["running"]["queue_state_reason"])
-    assert re.fullmatch(r"waiting for optim_step seq 2 of its model; 1 request is before it"
-                        r"(; about \d+ s)?", answer["waiting"]["queue_state_reason"])
+    assert answer["running"]["queue_state_reason"] == "at a worker"
+    assert (answer["waiting"]["queue_state_reason"]
+            == "waiting for optim_step seq 2 of its model; 1 request is before it")
     assert "error" not in model.api.result(waiting)
 
 

@@ -203,7 +203,7 @@ void Runtime::Execute(Commit& action) {
 }
 
 void Runtime::Execute(Answer& action) {
-  if (!action.id.empty() && !action.group.empty()) SetGroup(action.id, action.group);
+  if (!action.id.empty() && !action.group.empty()) hub_.SetGroup(action.id, action.group);
   calls_.Finish(action);
 }
 
@@ -232,13 +232,6 @@ std::map<std::string, NotifyQueueState> Runtime::Troubles() {
   absl::MutexLock lock(&mu_);
   return troubles_;
 }
-
-void Runtime::SetGroup(const std::string& request_id, const std::string& group) {
-  hub_.SetGroup(request_id, group);
-  queue_view_.SetGroup(request_id, group);
-}
-
-void Runtime::Execute(NotifyGroup& action) { SetGroup(action.request_id, action.group); }
 
 void Runtime::Execute(NotifyGroupDrain& action) {
   absl::MutexLock lock(&mu_);

@@ -173,7 +173,6 @@ class Runtime {
   CallTable::Time CallDeadline() const {
     return std::chrono::steady_clock::now() + options_.max_call_time;
   }
-  void SetGroup(const std::string& request_id, const std::string& group);
   void RefuseCall(CallId call);
   void RefuseFull(CallId call);
   void RunCore(StoredState state);
@@ -192,7 +191,7 @@ class Runtime {
   void Execute(NotifyDone& action);
   void Execute(NotifyQueueState& action);
   void Execute(NotifyModelState& action) { queue_view_.SetModelState(action); }
-  void Execute(NotifyGroup& action);
+  void Execute(NotifyGroup& action) { hub_.SetGroup(action.request_id, action.group); }
   void Execute(NotifyGroupDrain& action);
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);

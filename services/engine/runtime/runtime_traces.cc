@@ -35,7 +35,6 @@ std::string RequestOf(const WorkerCommand& command) {
 void Runtime::Trace(const Event& event) {
   if (const auto* done = std::get_if<WorkerDone>(&event.body)) {
     traces_.OnExecuted(done->request_id, event.now);
-    queue_view_.OnExecuted(done->request_id, event.now);
     if (done->error) TraceFailure(done->request_id, *done->error);
   } else if (const auto* delivered = std::get_if<Delivered>(&event.body)) {
     traces_.OnDelivered(delivered->request_id, event.now);
@@ -112,13 +111,13 @@ void Runtime::TraceDispatch(const SendToWorker& action) {
     const std::string request_id = RequestOf(action.command);
     if (request_id.empty()) return;
     traces_.OnDispatched(request_id, action.group, 0, now);
-    queue_view_.OnDispatched(request_id, action.group, now);
+    queue_view_.OnDispatched(request_id);
     return;
   }
   const auto num_requests = static_cast<int64_t>(batch->items.size());
   for (const SendTrainBatch::Item& item : batch->items) {
     traces_.OnDispatched(item.request_id, action.group, num_requests, now);
-    queue_view_.OnDispatched(item.request_id, action.group, now);
+    queue_view_.OnDispatched(item.request_id);
   }
   if (options_.observers.on_train_batch) options_.observers.on_train_batch(num_requests);
 }
@@ -132,7 +131,7 @@ void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error
 }
 
 void Runtime::OnCompleted(const std::string& request_id, int64_t now) {
-  queue_view_.OnCompleted(request_id, now);
+  queue_view_.OnCompleted(request_id);
   const std::optional<RequestSpan> span = traces_.OnCompleted(request_id, now);
   if (span && options_.observers.on_request_completed) {
     options_.observers.on_request_completed(*span);
