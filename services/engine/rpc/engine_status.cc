@@ -22,10 +22,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
   v1::GetStatusResponse response;
   response.set_term(runtime.term());
   response.set_version(std::string(kVersion));
-  std::map<std::string, int64_t> pending = runtime.hub().PendingByOwner();
-  for (const auto& [owner, count] : pending) {
-    response.set_pending_requests(response.pending_requests() + count);
-  }
+  response.set_pending_requests(runtime.hub().NumPending());
 
   std::map<std::string, v1::GroupStatus> groups;
   const std::map<std::string, QueueStatus> paused = runtime.hub().PausedGroups();
@@ -61,7 +58,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
     model->set_state(StateName(row));
     model->set_applied_seq(row.applied_seq);
     model->set_unsaved(IsUnsaved(row));
-    model->set_pending_requests(pending[row.model_id]);
+    model->set_pending_requests(runtime.hub().NumPendingOf(row.model_id));
     model->set_group(row.group);
     model->set_move_to(row.move_to);
     const auto group = groups.find(row.group);
@@ -80,9 +77,7 @@ v1::DrainResponse DescribeLeftover(Runtime& runtime) {
   for (const ModelRow& row : runtime.directory().LiveModels()) {
     if (IsUnsaved(row) && !row.is_offloaded) response.add_unsaved_model_ids(row.model_id);
   }
-  for (const auto& [owner, count] : runtime.hub().PendingByOwner()) {
-    response.set_pending_requests(response.pending_requests() + count);
-  }
+  response.set_pending_requests(runtime.hub().NumPending());
   return response;
 }
 

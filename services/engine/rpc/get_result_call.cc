@@ -32,10 +32,7 @@ absl::Status GetResultCall::Begin(const std::string& tenant_id, int64_t wait_ms)
     return absl::OkStatus();
   }
   const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
-      tenant_id, request_id_, [conclude = Concluding()](const ResultUpdate& update) {
-        // The call stays open on a queue state change; the next poll reports it.
-        if (update.done || update.released) conclude();
-      });
+      tenant_id, request_id_, [conclude = Concluding()](WaitEnd) { conclude(); });
   if (waiting.status().code() == absl::StatusCode::kAlreadyExists) {
     Conclude();
     return absl::OkStatus();

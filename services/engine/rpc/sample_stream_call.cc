@@ -107,17 +107,17 @@ void SampleStreamCall::WaitForResult() {
     absl::MutexLock lock(&mu_);
     request_id = request_id_;
   }
-  const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
-      tenant_id_, request_id, [weak = weak_from_this()](const ResultUpdate& update) {
+  const absl::StatusOr<ResultHub::Waiting> waiting =
+      runtime_.hub().Wait(tenant_id_, request_id, [weak = weak_from_this()](WaitEnd end) {
         const std::shared_ptr<SampleStreamCall> call = weak.lock();
         if (!call) return;
-        if (update.released) {
+        if (end == WaitEnd::kReleased) {
           {
             absl::MutexLock lock(&call->mu_);
             call->keeps_request_ = true;
           }
           call->End(absl::UnavailableError("the engine is stopping"));
-        } else if (update.done) {
+        } else {
           call->Conclude();
         }
       });

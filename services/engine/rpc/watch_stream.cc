@@ -42,8 +42,7 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   if (!caller.ok()) return PushError(request_id, caller.status());
   // A repeated subscription asks for the current state. The request's end may overtake the answer.
   if (IsSubscribed(caller->tenant_id, request_id)) {
-    return Push(caller->tenant_id, request_id,
-                {.done = false, .released = false, .queue = runtime_.QueueOf(request_id)});
+    return PushQueueState(request_id, runtime_.QueueOf(request_id));
   }
   Unsubscribe(request_id);  // from another tenant's subscription
   // Placeholder until the wait has an id. A notification that comes first removes it.
@@ -52,13 +51,13 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   }
   const absl::StatusOr<ResultHub::Waiting> waiting = runtime_.hub().Wait(
       caller->tenant_id, request_id,
-      [weak = weak_from_this(), tenant_id = caller->tenant_id, request_id](const auto& update) {
+      [weak = weak_from_this(), tenant_id = caller->tenant_id, request_id](WaitEnd end) {
         if (const std::shared_ptr<WatchStream> stream = weak.lock()) {
-          stream->Push(tenant_id, request_id, update);
+          stream->PushEnd(tenant_id, request_id, end);
         }
       });
   if (waiting.status().code() == absl::StatusCode::kAlreadyExists) {
-    return Push(caller->tenant_id, request_id, {.done = true, .released = false, .queue = {}});
+    return PushEnd(caller->tenant_id, request_id, WaitEnd::kDone);
   }
   if (!waiting.ok()) return PushError(request_id, waiting.status());
   {
@@ -66,10 +65,7 @@ void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
     const auto subscription = subscriptions_.find(request_id);
     if (subscription != subscriptions_.end()) subscription->second.wait_id = waiting->wait_id;
   }
-  if (waiting->queue.paused) {
-    Push(caller->tenant_id, request_id,
-         {.done = false, .released = false, .queue = waiting->queue});
-  }
+  if (waiting->queue.paused) PushQueueState(request_id, waiting->queue);
 }
 
 bool WatchStream::IsSubscribed(const std::string& tenant_id, const std::string& request_id) {
@@ -108,21 +104,25 @@ std::string WatchStream::SmallResult(const std::string& tenant_id, const std::st
   return **bytes;
 }
 
-void WatchStream::Push(const std::string& tenant_id, const std::string& request_id,
-                       const ResultUpdate& update) {
-  if (update.released) return End(absl::UnavailableError("the engine is stopping"));
+void WatchStream::PushEnd(const std::string& tenant_id, const std::string& request_id,
+                          WaitEnd end) {
+  if (end == WaitEnd::kReleased) return End(absl::UnavailableError("the engine is stopping"));
   v1::WatchResponse response;
   response.set_request_id(request_id);
-  response.set_done(update.done);
-  if (!update.done) {
-    response.set_queue_state(update.queue.paused ? v1::QUEUE_STATE_PAUSED_CAPACITY
-                                                 : v1::QUEUE_STATE_ACTIVE);
-    response.set_queue_state_reason(update.queue.reason);
-  } else {
-    response.set_encoded_result(SmallResult(tenant_id, request_id));
+  response.set_done(true);
+  response.set_encoded_result(SmallResult(tenant_id, request_id));
+  {
     absl::MutexLock lock(&mu_);
     subscriptions_.erase(request_id);
   }
+  Write(std::move(response));
+}
+
+void WatchStream::PushQueueState(const std::string& request_id, const QueueStatus& queue) {
+  v1::WatchResponse response;
+  response.set_request_id(request_id);
+  response.set_queue_state(queue.paused ? v1::QUEUE_STATE_PAUSED_CAPACITY : v1::QUEUE_STATE_ACTIVE);
+  response.set_queue_state_reason(queue.reason);
   Write(std::move(response));
 }
 

@@ -50,8 +50,8 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   bool AddSubscription(const std::string& tenant_id, const std::string& request_id);
   void Unsubscribe(const std::string& request_id);
   void RecordDelivered(const v1::WatchRequest::Delivered& delivered);
-  void Push(const std::string& tenant_id, const std::string& request_id,
-            const ResultUpdate& update);
+  void PushEnd(const std::string& tenant_id, const std::string& request_id, WaitEnd end);
+  void PushQueueState(const std::string& request_id, const QueueStatus& queue);
   // Returns the encoded result. Empty if it is too large, or if GetResult must report an error.
   std::string SmallResult(const std::string& tenant_id, const std::string& request_id);
   void PushError(const std::string& request_id, const absl::Status& status);

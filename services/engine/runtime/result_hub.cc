@@ -22,24 +22,17 @@ absl::Status UnknownRequest(const std::string& request_id) {
 
 void ResultHub::OnAccepted(const RequestRow& row) {
   absl::MutexLock lock(&mu_);
-  Pending& pending = pending_[row.request_id];
+  const auto [found, is_new] = pending_.try_emplace(row.request_id);
+  if (is_new) ++num_pending_of_[row.owner_id];
+  Pending& pending = found->second;
   pending.tenant_id = row.tenant_id;
   pending.owner_id = row.owner_id;
 }
 
 void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {
-  std::vector<Callback> waiters;
-  QueueStatus status;
-  {
-    absl::MutexLock lock(&mu_);
-    const auto found = pending_.find(request_id);
-    if (found == pending_.end() || found->second.group == group) return;
-    found->second.group = group;
-    status = QueueLocked(found->second);
-    for (const auto& [wait_id, callback] : found->second.waiters) waiters.push_back(callback);
-  }
-  for (const Callback& callback : waiters)
-    callback({.done = false, .released = false, .queue = status});
+  absl::MutexLock lock(&mu_);
+  const auto found = pending_.find(request_id);
+  if (found != pending_.end()) found->second.group = group;
 }
 
 void ResultHub::NotifyDone(const std::string& request_id) {
@@ -50,10 +43,15 @@ void ResultHub::NotifyDone(const std::string& request_id) {
     if (found == pending_.end()) return;
     waiters = std::move(found->second.waiters);
     RememberLocked(request_id, std::move(found->second.tenant_id));
-    pending_.erase(found);
+    ErasePendingLocked(found);
   }
-  for (const auto& [wait_id, callback] : waiters)
-    callback({.done = true, .released = false, .queue = {}});
+  for (const auto& [wait_id, callback] : waiters) callback(WaitEnd::kDone);
+}
+
+void ResultHub::ErasePendingLocked(std::unordered_map<std::string, Pending>::iterator pending) {
+  const auto count = num_pending_of_.find(pending->second.owner_id);
+  if (--count->second == 0) num_pending_of_.erase(count);
+  pending_.erase(pending);
 }
 
 void ResultHub::RememberLocked(const std::string& request_id, std::string tenant_id) {
@@ -92,21 +90,12 @@ void ResultHub::Release(const std::string& tenant_id, std::span<const std::strin
 }
 
 void ResultHub::SetQueueState(const std::string& group, QueueStatus status) {
-  std::vector<Callback> waiters;
-  {
-    absl::MutexLock lock(&mu_);
-    if (status.paused) {
-      paused_groups_[group] = status;
-    } else {
-      paused_groups_.erase(group);
-    }
-    for (const auto& [request_id, pending] : pending_) {
-      if (pending.group != group) continue;
-      for (const auto& [wait_id, callback] : pending.waiters) waiters.push_back(callback);
-    }
+  absl::MutexLock lock(&mu_);
+  if (status.paused) {
+    paused_groups_[group] = std::move(status);
+  } else {
+    paused_groups_.erase(group);
   }
-  for (const Callback& callback : waiters)
-    callback({.done = false, .released = false, .queue = status});
 }
 
 std::map<std::string, QueueStatus> ResultHub::PausedGroups() {
@@ -124,7 +113,7 @@ void ResultHub::ReleaseAll() {
       pending.waiters.clear();
     }
   }
-  for (const Callback& callback : waiters) callback({.done = false, .released = true, .queue = {}});
+  for (const Callback& callback : waiters) callback(WaitEnd::kReleased);
 }
 
 absl::StatusOr<SharedBytes> ResultHub::Find(const std::string& tenant_id,
@@ -204,11 +193,15 @@ void ResultHub::Cancel(const std::string& request_id, uint64_t wait_id) {
   if (found != pending_.end()) found->second.waiters.erase(wait_id);
 }
 
-std::map<std::string, int64_t> ResultHub::PendingByOwner() {
+int64_t ResultHub::NumPending() {
   absl::MutexLock lock(&mu_);
-  std::map<std::string, int64_t> counts;
-  for (const auto& [request_id, pending] : pending_) ++counts[pending.owner_id];
-  return counts;
+  return static_cast<int64_t>(pending_.size());
+}
+
+int64_t ResultHub::NumPendingOf(const std::string& owner_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = num_pending_of_.find(owner_id);
+  return found == num_pending_of_.end() ? 0 : found->second;
 }
 
 }  // namespace lathe::engine

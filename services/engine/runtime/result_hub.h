@@ -22,11 +22,10 @@ struct QueueStatus {
   std::string reason;  // description for people
 };
 
-// An update for a waiter: the result is ready, or the queue's state changed.
-struct ResultUpdate {
-  bool done = false;
-  bool released = false;  // the engine stops and sends no more updates
-  QueueStatus queue;
+// Why a wait ends.
+enum class WaitEnd {
+  kDone,      // the result can be read
+  kReleased,  // the engine stops
 };
 
 // Tracks unfinished requests, from durable commits. Answers about finished ones from memory or the
@@ -34,7 +33,7 @@ struct ResultUpdate {
 // block. A callback may still run shortly after its Cancel.
 class ResultHub {
  public:
-  using Callback = std::function<void(const ResultUpdate&)>;
+  using Callback = std::function<void(WaitEnd)>;
 
   struct Waiting {
     uint64_t wait_id = 0;  // argument for Cancel
@@ -46,11 +45,13 @@ class ResultHub {
 
   // ---- Called by the runtime.
   void OnAccepted(const RequestRow& row);
-  // Sets the group of a request, and notifies its waiters of that group's state.
+  // Sets the group of a request, whose state now applies to it.
   void SetGroup(const std::string& request_id, const std::string& group);
   void NotifyDone(const std::string& request_id);
+  // Sets the state of a group. It costs the same for any number of waiting requests: callers ask
+  // for the state (Queue) when they need it.
   void SetQueueState(const std::string& group, QueueStatus status);
-  // Notifies every waiter with `released` and removes them all.
+  // Ends every wait with kReleased.
   void ReleaseAll();
 
   // ---- Called for clients.
@@ -68,17 +69,17 @@ class ResultHub {
   // Drops results from memory that the tenant has received. Ids of other tenants have no effect.
   void Release(const std::string& tenant_id, std::span<const std::string> request_ids);
 
-  // Calls `callback` with done = true once the result can be read, and with done = false when the
-  // queue's state changes before that. No callback for another state runs before this returns.
-  // Returns AlreadyExists when the result is ready, and the errors of Find.
+  // Calls `callback` once. Returns AlreadyExists when the result is ready, and the errors of Find.
   absl::StatusOr<Waiting> Wait(const std::string& tenant_id, const std::string& request_id,
                                Callback callback);
   void Cancel(const std::string& request_id, uint64_t wait_id);
 
   // Returns the groups that are not ready, with the reasons.
   std::map<std::string, QueueStatus> PausedGroups();
-  // Returns the number of unfinished requests by owner: model, session or sampling session.
-  std::map<std::string, int64_t> PendingByOwner();
+  // Returns the number of unfinished requests.
+  int64_t NumPending();
+  // Returns the number of unfinished requests of an owner: a model, session or sampling session.
+  int64_t NumPendingOf(const std::string& owner_id);
 
  private:
   struct Pending {
@@ -96,6 +97,8 @@ class ResultHub {
   void RememberLocked(const std::string& request_id, std::string tenant_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   QueueStatus QueueLocked(const Pending& pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ErasePendingLocked(std::unordered_map<std::string, Pending>::iterator pending)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsPending(const std::string& request_id);
   absl::StatusOr<SharedBytes> FindFinished(const std::string& tenant_id,
                                            const std::string& request_id);
@@ -105,6 +108,8 @@ class ResultHub {
   absl::Mutex mu_;
   uint64_t next_wait_ ABSL_GUARDED_BY(mu_) = 1;
   std::unordered_map<std::string, Pending> pending_ ABSL_GUARDED_BY(mu_);  // by request id
+  // Number of entries in pending_, by owner.
+  std::unordered_map<std::string, int64_t> num_pending_of_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, QueueStatus> paused_groups_ ABSL_GUARDED_BY(mu_);
   // Finished requests whose results may still be in memory. Bounded.
   std::unordered_map<std::string, Finished> finished_ ABSL_GUARDED_BY(mu_);  // by request id

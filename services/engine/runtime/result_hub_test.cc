@@ -18,10 +18,10 @@ struct ResultHubFixture {
   int64_t term = store->TakeLeadership()->term;
   Results results{1 << 20};
   ResultHub hub{*store, results};
-  std::vector<ResultUpdate> updates;
+  std::vector<WaitEnd> ends;
 
   ResultHub::Callback Record() {
-    return [this](const ResultUpdate& update) { updates.push_back(update); };
+    return [this](WaitEnd end) { ends.push_back(end); };
   }
 
   void Accept() {
@@ -45,10 +45,9 @@ TEST_CASE("ResultHub: a waiter is notified once, when the result can be read", "
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
   CHECK(*f.hub.Find("t1", "r1") == nullptr);
-  CHECK(f.updates.empty());
+  CHECK(f.ends.empty());
   f.Finish("bytes");
-  REQUIRE(f.updates.size() == 1);
-  CHECK(f.updates[0].done);
+  CHECK(f.ends == std::vector<WaitEnd>{WaitEnd::kDone});
   CHECK(**f.hub.Find("t1", "r1") == "bytes");
   CHECK(f.hub.Wait("t1", "r1", f.Record()).status().code() == absl::StatusCode::kAlreadyExists);
 }
@@ -84,10 +83,10 @@ TEST_CASE("ResultHub: a cancelled waiter gets no notification", "[runtime]") {
   const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
   f.hub.Cancel("r1", waiting.wait_id);
   f.Finish("bytes");
-  CHECK(f.updates.empty());
+  CHECK(f.ends.empty());
 }
 
-TEST_CASE("ResultHub: waiters are notified of their own group's queue only", "[runtime]") {
+TEST_CASE("ResultHub: a request has the state of its own group", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   f.hub.SetGroup("r1", "g1");
@@ -96,27 +95,44 @@ TEST_CASE("ResultHub: waiters are notified of their own group's queue only", "[r
   CHECK(waiting.queue.paused);
   CHECK(waiting.queue.reason == "loading");
   f.hub.SetQueueState("g2", {.paused = true, .reason = "gone"});
-  CHECK(f.updates.empty());
+  CHECK(f.hub.Queue("r1").reason == "loading");
   f.hub.SetQueueState("g1", {});
-  REQUIRE(f.updates.size() == 1);
-  CHECK_FALSE(f.updates[0].done);
-  CHECK_FALSE(f.updates[0].queue.paused);
   CHECK_FALSE(f.hub.Queue("r1").paused);
 }
 
-TEST_CASE("ResultHub: waiters are notified of the group that their request goes to", "[runtime]") {
+TEST_CASE("ResultHub: a request has the state of the group that it goes to", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   f.hub.SetQueueState("", {.paused = true, .reason = "no group"});
   f.hub.SetQueueState("g2", {.paused = true, .reason = "loading"});
-  const ResultHub::Waiting waiting = *f.hub.Wait("t1", "r1", f.Record());
-  CHECK(waiting.queue.reason == "no group");
+  CHECK(f.hub.Queue("r1").reason == "no group");
   f.hub.SetGroup("r1", "g2");
-  REQUIRE(f.updates.size() == 1);
-  CHECK(f.updates[0].queue.reason == "loading");
+  CHECK(f.hub.Queue("r1").reason == "loading");
   f.hub.SetGroup("r1", "g1");
-  REQUIRE(f.updates.size() == 2);
-  CHECK_FALSE(f.updates[1].queue.paused);
+  CHECK_FALSE(f.hub.Queue("r1").paused);
+}
+
+TEST_CASE("ResultHub: a group's state and a request's group call no waiter", "[runtime]") {
+  ResultHubFixture f;
+  f.Accept();
+  REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
+  f.hub.SetGroup("r1", "g1");
+  f.hub.SetQueueState("g1", {.paused = true, .reason = "loading"});
+  CHECK(f.ends.empty());
+  f.Finish("bytes");
+  CHECK(f.ends == std::vector<WaitEnd>{WaitEnd::kDone});
+}
+
+TEST_CASE("ResultHub: unfinished requests are counted by owner", "[runtime]") {
+  ResultHubFixture f;
+  f.Accept();
+  const std::string owner = TestRequest("r1", 1).owner_id;
+  CHECK(f.hub.NumPending() == 1);
+  CHECK(f.hub.NumPendingOf(owner) == 1);
+  CHECK(f.hub.NumPendingOf("other") == 0);
+  f.Finish("bytes");
+  CHECK(f.hub.NumPending() == 0);
+  CHECK(f.hub.NumPendingOf(owner) == 0);
 }
 
 TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {
@@ -133,8 +149,7 @@ TEST_CASE("ResultHub: a stopping engine releases all waiters", "[runtime]") {
   f.Accept();
   REQUIRE(f.hub.Wait("t1", "r1", f.Record()).ok());
   f.hub.ReleaseAll();
-  REQUIRE(f.updates.size() == 1);
-  CHECK(f.updates[0].released);
+  CHECK(f.ends == std::vector<WaitEnd>{WaitEnd::kReleased});
   CHECK(f.hub.Wait("t1", "r1", f.Record()).status().code() == absl::StatusCode::kUnavailable);
 }
 
