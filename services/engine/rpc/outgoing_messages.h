@@ -18,6 +18,8 @@ class OutgoingMessages {
     messages_.push_back(std::move(message));
     return messages_.size() == 1 ? &messages_.front() : nullptr;
   }
+  // The message that is being written.
+  const Message& front() const { return messages_.front(); }
   // Removes the front, which has been written. Returns the next message to write, or null.
   const Message* Written() {
     messages_.pop_front();

@@ -6,6 +6,14 @@
 #include "libs/common/rpc/status.h"
 
 namespace lathe::engine {
+namespace {
+
+// Memory of a waiting message.
+size_t BytesOf(const v1::WatchResponse& response) {
+  return sizeof(response) + response.ByteSizeLong();
+}
+
+}  // namespace
 
 WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys) {
   std::shared_ptr<WatchStream> stream(new WatchStream(runtime, keys));
@@ -33,7 +41,12 @@ void WatchStream::OnReadDone(bool ok) {
   }
   request_.Clear();
   absl::MutexLock lock(&mu_);
-  if (!ended_) StartRead(&request_);
+  ReadUnlessFull();
+}
+
+void WatchStream::ReadUnlessFull() {
+  is_read_due_ = outgoing_bytes_ > kMaxOutgoingBytes;
+  if (!is_read_due_ && !ended_) StartRead(&request_);
 }
 
 void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
@@ -110,11 +123,14 @@ void WatchStream::PushEnd(const std::string& tenant_id, const std::string& reque
   v1::WatchResponse response;
   response.set_request_id(request_id);
   response.set_done(true);
-  response.set_encoded_result(SmallResult(tenant_id, request_id));
+  bool has_room = false;
   {
     absl::MutexLock lock(&mu_);
     subscriptions_.erase(request_id);
+    has_room = outgoing_bytes_ <= kMaxOutgoingBytes;
   }
+  // A gateway that does not read has to fetch the result.
+  if (has_room) response.set_encoded_result(SmallResult(tenant_id, request_id));
   Write(std::move(response));
 }
 
@@ -140,14 +156,17 @@ void WatchStream::PushError(const std::string& request_id, const absl::Status& s
 void WatchStream::Write(v1::WatchResponse response) {
   absl::MutexLock lock(&mu_);
   if (ended_) return;
+  outgoing_bytes_ += BytesOf(response);
   if (const v1::WatchResponse* next = outgoing_.Add(std::move(response))) StartWrite(next);
 }
 
 void WatchStream::OnWriteDone(bool ok) {
   if (!ok) return End(absl::CancelledError("the stream broke"));
   absl::MutexLock lock(&mu_);
+  outgoing_bytes_ -= BytesOf(outgoing_.front());
   const v1::WatchResponse* next = outgoing_.Written();
   if (next != nullptr && !ended_) StartWrite(next, outgoing_.options());
+  if (is_read_due_) ReadUnlessFull();
 }
 
 void WatchStream::OnCancel() { End(absl::CancelledError("the client left")); }

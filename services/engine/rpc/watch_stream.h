@@ -28,6 +28,10 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   // A larger result would delay the notifications of all other requests on the stream.
   static constexpr size_t kMaxInlineResultBytes = 64 << 10;
 
+  // While more bytes wait to be written, the stream is not read, and results are left out: a peer
+  // that does not read costs no more.
+  static constexpr size_t kMaxOutgoingBytes = 1 << 20;
+
   // Both must outlive the stream.
   static WatchStream* Start(Runtime& runtime, const KeyRing& keys);
 
@@ -44,6 +48,7 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
     uint64_t wait_id = 0;
   };
 
+  void ReadUnlessFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Subscribe(const v1::WatchRequest::Subscribe& subscribe);
   bool IsSubscribed(const std::string& tenant_id, const std::string& request_id);
   // Returns false above the bound.
@@ -66,6 +71,8 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   OutgoingMessages<v1::WatchResponse> outgoing_ ABSL_GUARDED_BY(mu_);
+  size_t outgoing_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool is_read_due_ ABSL_GUARDED_BY(mu_) = false;  // the next read waits for room
   // Subscriptions by request id.
   std::unordered_map<std::string, Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
 };
