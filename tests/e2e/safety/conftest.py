@@ -49,10 +49,10 @@ def refused(answer, status, code, *words, field=None):
 
 
 class PeakMemory:
-    """Growth of the gateway's largest resident size from here on."""
+    """Growth of a process's largest resident size from here on."""
 
-    def __init__(self, server):
-        self.process = pathlib.Path("/proc", str(server.pids()["gateway"]))
+    def __init__(self, server, process="gateway"):
+        self.process = pathlib.Path("/proc", str(server.pids()[process]))
         (self.process / "clear_refs").write_text("5")  # the peak becomes the present size
         self.begin = self.peak()
 
