@@ -63,6 +63,21 @@ absl::Status CheckAccessScope(const Request& request) {
                     "invalid_field", "access_scope");
 }
 
+absl::Status OfUnrepeatable(const absl::Status& status) {
+  // The engine's own refusals have a word. gRPC's begin so if the request was never sent.
+  constexpr std::string_view kNotSent = "failed to connect";
+  const std::string word = ErrorCode(status);
+  const std::string message(status.message());
+  const bool is_broken =
+      word == "unavailable" || word == "cancelled" || word == "deadline_exceeded";
+  if (!is_broken || message.starts_with(kNotSent)) return status;
+  return WithDetail(absl::DeadlineExceededError(
+                        message + "; the request may have been accepted, and sent again it would "
+                                  "be another one: a request with seq_id or X-Idempotency-Key can "
+                                  "be repeated"),
+                    "outcome_unknown");
+}
+
 Handler CallRoute(EngineClient& engine, DecodeCall decode) {
   return [&engine, decode = std::move(decode)](
              Request& request) -> asio::awaitable<absl::StatusOr<Response>> {
@@ -75,7 +90,7 @@ Handler CallRoute(EngineClient& engine, DecodeCall decode) {
       call->Start(peer, context, std::move(on_end));
     };
     const absl::Status status = co_await engine.Run(std::move(start), request.api_key);
-    if (!status.ok()) co_return status;
+    if (!status.ok()) co_return (*call)->may_repeat() ? status : OfUnrepeatable(status);
     co_return (*call)->Encode();
   };
 }

@@ -41,6 +41,23 @@ absl::StatusOr<Page> ReadPage(const Request& request, int64_t default_limit);
 // same objects, because a tenant sees only its own. InvalidArgument for another value.
 absl::Status CheckAccessScope(const Request& request);
 
+// Returns false for a request that would be another one if a client sent it again: it has neither a
+// number nor a name.
+template <typename Req>
+bool MayRepeat(const Req& message) {
+  if constexpr (requires { message.idempotency_key(), message.seq_id(); }) {
+    if constexpr (requires { message.has_model_seq_id(); }) {
+      if (message.has_model_seq_id()) return true;
+    }
+    return message.seq_id() > 0 || !message.idempotency_key().empty();
+  }
+  return true;
+}
+
+// Returns the error of a call whose request may not be repeated. If the connection broke during the
+// call, or nobody answered in time, that is DeadlineExceeded `outcome_unknown`; otherwise `status`.
+absl::Status OfUnrepeatable(const absl::Status& status);
+
 // A call decoded from a request. It outlives the RPC. Its types are erased, because one coroutine
 // per method takes long to compile.
 class RouteCall {
@@ -50,6 +67,8 @@ class RouteCall {
                      std::function<void(grpc::Status)> on_end) = 0;
   // Encodes the response of an RPC that succeeded.
   virtual Response Encode() const = 0;
+  // See MayRepeat.
+  virtual bool may_repeat() const = 0;
 };
 using DecodeCall = std::function<absl::StatusOr<std::shared_ptr<RouteCall>>(const Request&)>;
 // `engine` must outlive the handler.
@@ -66,6 +85,7 @@ class TypedRouteCall final : public RouteCall {
     (stub_.Of(peer)->*method_)(context, &request_, &response_, std::move(on_end));
   }
   Response Encode() const override { return encode_(request_, response_); }
+  bool may_repeat() const override { return MayRepeat(request_); }
 
  private:
   const EngineClient::UnaryMethod<Async, Req, Resp> method_;

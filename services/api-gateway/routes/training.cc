@@ -78,7 +78,9 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
     SetIdempotencyKey(request, message);
     const absl::StatusOr<v1::SubmitResponse> answer =
         co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
-    if (!answer.ok()) co_return answer.status();
+    if (!answer.ok()) {
+      co_return MayRepeat(message) ? answer.status() : OfUnrepeatable(answer.status());
+    }
     co_return JsonResponse(FutureToJson(*answer));
   };
 }

@@ -14,6 +14,7 @@
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/routes/archive_files.h"
+#include "services/api-gateway/routes/rpc_route.h"
 #include "services/api-gateway/testing/checks.h"
 #include "services/api-gateway/testing/fake_engine.h"
 #include "services/api-gateway/testing/http_client.h"
@@ -384,6 +385,28 @@ TEST_CASE("While the engine is away submissions get 503 and start-up still works
   CHECK(client.Post("/api/v1/client/config", "{}").status == 200);
   CHECK(client.Post("/api/v1/telemetry", "{}").status == 200);
   CHECK(client.Post("/api/v1/create_session", "{}").status == 503);
+}
+
+TEST_CASE("A request without number and name is not said to be repeatable", "[gateway]") {
+  v1::OptimStepRequest step;
+  CHECK_FALSE(MayRepeat(step));
+  step.set_seq_id(1);
+  CHECK(MayRepeat(step));
+  v1::LoadWeightsRequest load;
+  CHECK_FALSE(MayRepeat(load));
+  load.set_model_seq_id(0);
+  CHECK(MayRepeat(load));
+  v1::SaveWeightsRequest save;
+  save.set_idempotency_key("once");
+  CHECK(MayRepeat(save));
+  CHECK(MayRepeat(v1::SampleRequest()));
+
+  const auto word = [](const absl::Status& status) { return ErrorCode(OfUnrepeatable(status)); };
+  CHECK(word(absl::UnavailableError("Socket closed")) == "outcome_unknown");
+  CHECK(word(absl::DeadlineExceededError("Deadline Exceeded")) == "outcome_unknown");
+  CHECK(word(absl::UnavailableError("failed to connect to all addresses")) == "unavailable");
+  CHECK(word(WithDetail(absl::UnavailableError("draining"), "draining")) == "draining");
+  CHECK(HttpStatus(OfUnrepeatable(absl::CancelledError("x"))) == 504);
 }
 
 TEST_CASE("A drain finishes the request in progress and closes idle connections", "[gateway]") {
