@@ -35,6 +35,9 @@ class GrpcServer {
   // Most calls of one connection that are open at a time. Further calls wait in the client.
   static constexpr int kMaxCallsPerConnection = 1000;
 
+  // Bytes that a call may send before the gateway reads them.
+  static constexpr int kWindowBytes = 256 << 10;
+
   // Unavailable if the address cannot be bound. Errors of AddTlsListener.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const Options& options,
                                                            ForwarderContext context);

@@ -70,6 +70,7 @@ def test_a_stream_that_is_not_read_fills_no_memory(lathe, has_key):
             assert all(flood.num_sent < NUM_REQUESTS / 2 for flood in floods)
         else:
             assert all(flood.call.code() == grpc.StatusCode.UNAUTHENTICATED for flood in floods)
+        print(f"gateway {gateway.growth() >> 20} MiB, engine {engine.growth() >> 20} MiB")
         assert gateway.growth() <= 64 << 20
         assert engine.growth() <= 64 << 20
         for flood in floods:
