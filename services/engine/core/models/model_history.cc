@@ -74,7 +74,9 @@ void KeepForReplay(State& s, Model& model, Request& request) {
 
 void RestoreForReplay(State& s, Model& model, const RequestRow& row, const Plan& plan) {
   if (!Lives(model)) return;
-  if (const auto* const create = std::get_if<CreateModelArgs>(&plan.args)) {
+  // The plan of a refused request has no arguments.
+  const auto* const create = std::get_if<CreateModelArgs>(&plan.args);
+  if (create != nullptr && row.op_class == OpClass::kModel && !plan.refused) {
     model.created_as = create->lora;
     model.created_as->seed = plan.seed;
   }

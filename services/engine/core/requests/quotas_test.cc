@@ -101,6 +101,24 @@ TEST_CASE("Quotas: queued bytes, stored bytes and live models are bounded", "[co
   }
 }
 
+TEST_CASE("Quotas: a model is rebuilt as it was created after a refusal and a restart", "[core]") {
+  Limited t({.stored_bytes = 1});
+  t.h.Save(t.model, 1, {.name = "a"});
+  t.h.RunWorker();
+  CHECK(t.Refusal(t.h.Save(t.model, 2, {.name = "b"})).code == "storage_quota");
+  t.h.RestartEngine();
+  t.h.AttachWorker("p2");
+  t.h.RunWorker();
+  const SendCreateAdapter* created = nullptr;
+  for (const Action& action : t.h.actions) {
+    const auto* const send = std::get_if<SendToWorker>(&action);
+    if (send == nullptr) continue;
+    if (const auto* const one = std::get_if<SendCreateAdapter>(&send->command)) created = one;
+  }
+  REQUIRE(created != nullptr);
+  CHECK(created->lora.seed == t.h.store.models().at(t.model).lora.seed);
+}
+
 TEST_CASE("Quotas: a tenant's limits are its own, and 0 lifts them", "[core]") {
   Limited t({.requests_per_minute = 1});
   t.h.Gradient(t.model, 1);
