@@ -16,7 +16,7 @@ namespace {
 using google::protobuf::RepeatedPtrField;
 
 // Prefix of every hash.
-constexpr char kVersion[] = "1:";
+constexpr char kHashFormat[] = "1:";
 
 // Hashes fields. Every value has its length or a fixed width, so that no two field lists collide.
 class Hasher {
@@ -40,7 +40,7 @@ class Hasher {
   Hasher& Add(bool value) { return Add(static_cast<int64_t>(value)); }
   Hasher& Add(double value) { return Add(std::bit_cast<int64_t>(value)); }
 
-  std::string Finish() { return kVersion + hash_.FinishHex(); }
+  std::string Finish() { return kHashFormat + hash_.FinishHex(); }
 
  private:
   Sha256 hash_;
