@@ -221,8 +221,10 @@ class GlooCollectives : public Collectives {
   absl::Status Await(const CollectiveOperation& operation, Transfers& transfers) {
     for (Transfer& transfer : transfers) {
       RETURN_IF_ERROR(Guarded(operation, transfer.peer, [&] {
-        const absl::Duration rest = operation.deadline() - SteadyNow();
-        // A timeout of zero would mean no timeout.
+        // Gloo counts whole milliseconds. Rounded down, it would give up before the deadline, and
+        // the timeout would read as a lost connection. A timeout of zero would mean no timeout.
+        const absl::Duration rest =
+            absl::Ceil(operation.deadline() - SteadyNow(), absl::Milliseconds(1));
         transfer.work->wait(absl::ToChronoMilliseconds(std::max(rest, absl::Milliseconds(1))));
       }));
     }
