@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/engine/core/groups/group_state.h"
@@ -50,20 +51,27 @@ std::map<int64_t, std::string> LiveWithout(const State& s, const Group& group) {
   return live;
 }
 
-// Sends started operations, in order of acceptance, and samples that this group may serve.
+// Sends the started operations of the group's models, in order of acceptance.
+void SendBegun(State& s, const Group& group) {
+  std::map<int64_t, Request*> begun;
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    const Model& model = std::as_const(s.models).at(id);
+    if (model.num_live_requests == 0) continue;
+    if (model.recovery == nullptr) AddBegun(s, model, begun);
+    s.follow_ups.models.insert(id);
+  }
+  for (const auto& [order, request] : begun) SendToGroup(s, *request);
+}
+
+// Sends started operations, and samples that this group may serve.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
   if (!group.usable()) return;
+  SendBegun(s, group);
   for (const auto& [order, id] : LiveWithout(s, group)) {
     Request& request = s.requests.at(id);
-    if (request.row.op_class == OpClass::kSample) {
-      if (Runs(group, request) || IsToBePlaced(s, request)) QueueSample(s, request);
-      continue;
-    }
-    if (!Runs(group, request)) continue;
-    const Model& model = s.models.at(request.plan->model_id);
-    if (model.recovery == nullptr && IsBegun(model, request)) SendToGroup(s, request);
-    s.follow_ups.models.insert(model.row.model_id);
+    if (request.row.op_class != OpClass::kSample) continue;
+    if (Runs(group, request) || IsToBePlaced(s, request)) QueueSample(s, request);
   }
   // The request that ran alone keeps its turn only if this group still has it.
   const Request* const alone = Find(s.requests, group.alone);

@@ -1,6 +1,8 @@
 #include "services/engine/core/groups/worker_loss.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,6 +12,7 @@
 #include "services/engine/core/groups/crash_attribution.h"
 #include "services/engine/core/groups/group_state.h"
 #include "services/engine/core/groups/ranks.h"
+#include "services/engine/core/models/models.h"
 #include "services/engine/core/models/recovery.h"
 #include "services/engine/core/models/recovery_need.h"
 #include "services/engine/core/models/snapshots.h"
@@ -43,13 +46,29 @@ void DropSaveFiles(State& s, const Group& group, const Request& request) {
   s.fx.After(DeleteFiles{SaveDir(dir, group.row.group, group.row.epoch)});
 }
 
-void TakeBackAll(State& s, const Group& group) {
+// Takes back the requests of the group's models, in order of acceptance.
+void TakeBackOperations(State& s, const Group& group) {
+  std::map<int64_t, Request*> live;
+  for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    const Model& model = std::as_const(s.models).at(id);
+    if (model.num_live_requests == 0) continue;
+    for (Request* const request : LiveRequestsOf(s, model)) live[request->order] = request;
+  }
+  for (const auto& [order, request] : live) {
+    DropSaveFiles(s, group, *request);
+    if (request->row.state == RequestState::kDispatched) {
+      request->row.state = RequestState::kAccepted;
+    }
+  }
+}
+
+void TakeBackSamples(State& s, const Group& group) {
   const auto* const live = Find(s.live_by_group, group.row.group);
   if (live == nullptr) return;
   for (const auto& [order, id] : *live) {
     Request& request = s.requests.at(id);
-    DropSaveFiles(s, group, request);
-    if (request.row.op_class == OpClass::kSample) s.samples_to_place.insert(id);
+    if (request.row.op_class != OpClass::kSample) continue;
+    s.samples_to_place.insert(id);
     if (request.row.state == RequestState::kDispatched) {
       request.row.state = RequestState::kAccepted;
     }
@@ -137,7 +156,8 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
     if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
   }
   LoseVersionsOfGoneModels(s, group);
-  TakeBackAll(s, group);
+  TakeBackOperations(s, group);
+  TakeBackSamples(s, group);
   group.at_worker.clear();
   group.started.clear();
   group.alone.clear();

@@ -142,6 +142,21 @@ void Begin(State& s, Model& model, Request& request) {
   SendToGroup(s, request);
 }
 
+// Returns true if the operation has started.
+bool IsBegun(const Model& model, const Request& request) {
+  switch (request.row.op_class) {
+    case OpClass::kModel:
+      return true;
+    case OpClass::kTrain:
+      return model.order.IsIssued(request.row.seq_id);
+    case OpClass::kUnload:  // Advance sends others when they are ready
+      return request.row.state == RequestState::kDispatched;
+    case OpClass::kSample:
+      return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 void RecordDispatched(State& s, Group& group, Request& request) {
@@ -186,24 +201,8 @@ void SendToGroup(State& s, Request& request) {
   }
 }
 
-bool IsBegun(const Model& model, const Request& request) {
-  switch (request.row.op_class) {
-    case OpClass::kModel:
-      return true;
-    case OpClass::kTrain:
-      return model.order.IsIssued(request.row.seq_id);
-    case OpClass::kUnload:  // Advance sends others when they are ready
-      return request.row.state == RequestState::kDispatched;
-    case OpClass::kSample:
-      return false;
-  }
-  return false;
-}
-
-void ResumeModel(State& s, Model& model) {
+void AddBegun(State& s, const Model& model, std::map<int64_t, Request*>& begun) {
   const ModelRow& row = model.row;
-  // Requests in order of acceptance. Looks only at requests of this model, not at all live ones.
-  std::map<int64_t, Request*> begun;
   const auto add = [&](Request* request) {
     const bool is_live = request != nullptr && request->live();
     if (is_live && IsBegun(model, *request)) begun[request->order] = request;
@@ -213,6 +212,11 @@ void ResumeModel(State& s, Model& model) {
   }
   add(FindByKey(s, row.session_id, OpClass::kModel, row.model_seq_id));
   add(Find(s.requests, model.unload_request_id));
+}
+
+void ResumeModel(State& s, Model& model) {
+  std::map<int64_t, Request*> begun;
+  AddBegun(s, model, begun);
   for (const auto& [order, request] : begun) SendToGroup(s, *request);
 }
 

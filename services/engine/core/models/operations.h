@@ -2,7 +2,8 @@
 // command.
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <map>
 
 #include "services/engine/core/state/state.h"
 
@@ -28,8 +29,8 @@ void SendBarrier(State& s, Group& group, Request& request);
 // Records that the request's command is sent.
 void RecordDispatched(State& s, Group& group, Request& request);
 
-// Returns true if the operation has started.
-bool IsBegun(const Model& model, const Request& request);
+// Adds the model's requests that have started, by order of acceptance.
+void AddBegun(State& s, const Model& model, std::map<int64_t, Request*>& begun);
 // Call when the model on the worker has the state of the ledger. Sends its started requests again.
 void ResumeModel(State& s, Model& model);
 
