@@ -315,9 +315,13 @@ struct ForgetResult {
   std::string result_id;
 };
 
-using Action = std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState,
-                            NotifyModelState, SendToWorker, DeleteFiles, DeleteOtherFiles,
-                            ForgetBody, ForgetResult, RecordRecovery, CompareReplay,
-                            RecordWorkerLost, NotifyGroup, NotifyGroupDrain, RecordWeightTransfer>;
+// Asks for a Continue, behind the events that wait already. Emitted once until the Continue comes.
+struct ContinueLater {};
+
+using Action =
+    std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, NotifyModelState,
+                 SendToWorker, DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult,
+                 RecordRecovery, CompareReplay, RecordWorkerLost, NotifyGroup, NotifyGroupDrain,
+                 RecordWeightTransfer, ContinueLater>;
 
 }  // namespace lathe::engine

@@ -24,6 +24,7 @@
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/quotas.h"
 #include "services/engine/core/requests/requests.h"
+#include "services/engine/core/samplers/sample_placement.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
 #include "services/engine/core/state/model_facts.h"
@@ -52,8 +53,9 @@ void OnTick(State& s) {
   NotifyModelStates(s);
 }
 
-// Runs the follow-ups of a change: models, then queues, then sessions, then a drain.
+// Runs the follow-ups of a change: samples, models, queues, sessions, then a drain.
 void Settle(State& s) {
+  PlaceSamples(s);
   while (!s.follow_ups.models.empty()) {
     const std::string id = *s.follow_ups.models.begin();
     s.follow_ups.models.erase(s.follow_ups.models.begin());
@@ -76,6 +78,7 @@ struct Core::Impl {
 
   void Handle(const Loaded& event) { OnLoaded(s, event); }
   void Handle(const Tick&) { OnTick(s); }
+  void Handle(const Continue&) { s.is_continue_due = false; }
   void Handle(const Committed& event) { s.fx.Committed(event.commit_id, out); }
   void Handle(const CreateSession& event) { OnCreateSession(s, event); }
   void Handle(const Heartbeat& event) { OnHeartbeat(s, event); }
@@ -130,7 +133,8 @@ void Core::Step(const Event& event, std::vector<Action>* out) {
 
 int64_t Core::num_visited() const {
   const State& s = impl_->s;
-  return s.models.num_visited() + s.samplers.num_visited() + s.versions.num_visited();
+  return s.models.num_visited() + s.samplers.num_visited() + s.versions.num_visited() +
+         s.num_looked_at;
 }
 
 }  // namespace lathe::engine

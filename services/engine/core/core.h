@@ -34,8 +34,8 @@ class Core {
   // Appends the resulting actions to `out`.
   void Step(const Event& event, std::vector<Action>* out);
 
-  // Number of records that walks over models, samplers and versions have visited. Tests bound it
-  // for each Step.
+  // Number of records that walks over models, samplers and versions, and placements of samples have
+  // visited. Tests bound it for each Step.
   int64_t num_visited() const;
 
  private:

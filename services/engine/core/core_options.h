@@ -61,7 +61,7 @@ struct CoreOptions {
   int64_t sampler_versions_bytes = int64_t{4} << 30;
 
   // Maximum number of subjects that each sweep of a Step handles: sessions, models, samples… The
-  // others wait for the next Tick. The end of a sample takes 20 to 30 us.
+  // others wait for the next Tick or Continue. The end of a sample takes 20 to 30 us.
   int64_t max_swept = 256;
 
   // Bounds on unfinished requests. A request above a bound gets ResourceExhausted with the name of

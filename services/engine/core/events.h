@@ -39,6 +39,9 @@ struct Loaded {
 // Sent about every second.
 struct Tick {};
 
+// Answers a ContinueLater: the core does the next piece of the work that it put off.
+struct Continue {};
+
 // Every Commit up to and including this one is durable.
 struct Committed {
   uint64_t commit_id = 0;
@@ -458,7 +461,7 @@ using EventBody =
                  WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, AdoptCheckpoint,
                  CopyCheckpoint, AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved,
                  BodyUnavailable, WorkerStarted, WorkerExited, MoveModel, DrainGroup,
-                 WorkerVersionLoaded, WorkerVersionServed, RemoveGroup>;
+                 WorkerVersionLoaded, WorkerVersionServed, RemoveGroup, Continue>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

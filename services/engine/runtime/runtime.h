@@ -193,6 +193,7 @@ class Runtime {
   void Execute(NotifyModelState& action) { queue_view_.SetModelState(action); }
   void Execute(NotifyGroup& action) { hub_.SetGroup(action.request_id, action.group); }
   void Execute(NotifyGroupDrain& action);
+  void Execute(ContinueLater&) { events_.Push(Continue{}); }
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);

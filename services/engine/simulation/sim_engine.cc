@@ -254,6 +254,11 @@ void SimEngine::Execute(CompareReplay& action) {
   if (differs) throw Violation("I2", action.request_id + " ran again on other weights");
 }
 
+// Many events may wait before it.
+void SimEngine::Execute(ContinueLater&) {
+  world_.time.After(world_.Delay(kSecond), [this] { Post(Continue{}); });
+}
+
 void SimEngine::Execute(DeleteFiles& action) { world_.disk.Delete(action.dir); }
 
 void SimEngine::Execute(DeleteOtherFiles& action) {

@@ -91,6 +91,7 @@ class SimEngine {
   void Execute(NotifyModelState&) {}
   void Execute(NotifyGroup&) {}
   void Execute(NotifyGroupDrain&) {}
+  void Execute(ContinueLater&);
   void Execute(SendToWorker& action);
   void Execute(DeleteFiles& action);
   void Execute(DeleteOtherFiles& action);

@@ -18,7 +18,7 @@
 #include "services/engine/core/models/recovery_need.h"
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/requests.h"
-#include "services/engine/core/samplers/sample_queue.h"
+#include "services/engine/core/samplers/sample_placement.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
 #include "services/engine/core/samplers/versions.h"
@@ -30,26 +30,6 @@ namespace lathe::engine {
 namespace {
 
 bool Runs(const Group& group, const Request& request) { return request.group == group.row.group; }
-
-// Returns true for a sample without a usable group that no process may be running.
-bool IsToBePlaced(const State& s, const Request& request) {
-  const Group* const group = Find(s.groups, request.group);
-  if (group == nullptr) return true;
-  const bool may_run =
-      request.row.state == RequestState::kDispatched && !group->row.process_id.empty();
-  return !(group->usable() && group->can_sample()) && !may_run;
-}
-
-// The live requests of the group, and of the groups whose samples it may serve.
-std::map<int64_t, std::string> LiveWithout(const State& s, const Group& group) {
-  std::map<int64_t, std::string> live = LiveOf(s, group.row.group);
-  for (const auto& [name, requests] : s.live_by_group) {
-    const Group* const other = Find(s.groups, name);
-    const bool samples = other != nullptr && other->usable() && other->can_sample();
-    if (!samples && other != &group) live.merge(std::map(requests));
-  }
-  return live;
-}
 
 // Sends the started operations of the group's models, in order of acceptance.
 void SendBegun(State& s, const Group& group) {
@@ -63,16 +43,12 @@ void SendBegun(State& s, const Group& group) {
   for (const auto& [order, request] : begun) SendToGroup(s, *request);
 }
 
-// Sends started operations, and samples that this group may serve.
+// Sends started operations again. Has the samples that this group may serve placed.
 void SendUnfinished(State& s, Group& group) {
   ForgetOutstanding(group);
   if (!group.usable()) return;
+  PlaceForGroup(s, group);
   SendBegun(s, group);
-  for (const auto& [order, id] : LiveWithout(s, group)) {
-    Request& request = s.requests.at(id);
-    if (request.row.op_class != OpClass::kSample) continue;
-    if (Runs(group, request) || IsToBePlaced(s, request)) QueueSample(s, request);
-  }
   // The request that ran alone keeps its turn only if this group still has it.
   const Request* const alone = Find(s.requests, group.alone);
   if (alone == nullptr || group.quarantined.count(alone->order) == 0) group.alone.clear();

@@ -17,7 +17,7 @@
 #include "services/engine/core/models/recovery_need.h"
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/requests.h"
-#include "services/engine/core/samplers/sample_queue.h"
+#include "services/engine/core/samplers/sample_placement.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/samplers/weight_transfer.h"
@@ -59,31 +59,6 @@ void TakeBackOperations(State& s, const Group& group) {
     if (request->row.state == RequestState::kDispatched) {
       request->row.state = RequestState::kAccepted;
     }
-  }
-}
-
-void TakeBackSamples(State& s, const Group& group) {
-  const auto* const live = Find(s.live_by_group, group.row.group);
-  if (live == nullptr) return;
-  for (const auto& [order, id] : *live) {
-    Request& request = s.requests.at(id);
-    if (request.row.op_class != OpClass::kSample) continue;
-    s.samples_to_place.insert(id);
-    if (request.row.state == RequestState::kDispatched) {
-      request.row.state = RequestState::kAccepted;
-    }
-  }
-}
-
-// Moves samples of the lost worker to any group that can serve them.
-void PlaceSamples(State& s) {
-  std::set<std::string> ids;
-  ids.swap(s.samples_to_place);
-  for (const std::string& id : ids) {
-    Request& request = s.requests.at(id);
-    if (!request.live()) continue;
-    MoveToGroup(s, request, "");
-    QueueSample(s, request);
   }
 }
 
@@ -157,7 +132,7 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   }
   LoseVersionsOfGoneModels(s, group);
   TakeBackOperations(s, group);
-  TakeBackSamples(s, group);
+  PlaceAgain(s, group.row.group);
   group.at_worker.clear();
   group.started.clear();
   group.alone.clear();
@@ -166,7 +141,6 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   }
   group.loaded = false;
   group.row.process_id.clear();
-  PlaceSamples(s);
 }
 
 void Detach(Group& group) {

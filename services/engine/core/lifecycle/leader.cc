@@ -197,6 +197,7 @@ bool CanComplete(State& s, const Request& request) {
 }
 
 bool AnythingRuns(State& s) {
+  if (!s.unplaced_from.empty()) return true;  // a group may run them
   return std::any_of(s.live_by_group.begin(), s.live_by_group.end(), [&](const auto& of_group) {
     const Group* const group = Find(s.groups, of_group.first);
     if (group == nullptr || !group->usable()) return false;

@@ -318,9 +318,10 @@ bool IsAtWorker(const State& s, const Request& request) {
   return group != nullptr && group->at_worker.count(request.row.request_id) > 0;
 }
 
-std::map<int64_t, std::string> LiveOf(const State& s, const std::string& group) {
-  const auto* const live = Find(s.live_by_group, group);
-  return live == nullptr ? std::map<int64_t, std::string>() : *live;
+bool MayRun(const State& s, const Request& request) {
+  const Group* const group = Find(s.groups, request.group);
+  return group != nullptr && !group->row.process_id.empty() &&
+         request.row.state == RequestState::kDispatched && request.row.epoch == group->row.epoch;
 }
 
 void TakeBack(State& s, Request& request) {

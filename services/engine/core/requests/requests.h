@@ -40,11 +40,11 @@ void NotifyGroups(State& s);
 // Moves the request to another group; an empty `group` means none.
 void MoveToGroup(State& s, Request& request, const std::string& group);
 
-// The live requests of a group by order of acceptance; "": of none.
-std::map<int64_t, std::string> LiveOf(const State& s, const std::string& group);
-
 // Returns true if its group's worker was sent the request and has not answered.
 bool IsAtWorker(const State& s, const Request& request);
+// Returns true if the processes of its group were sent the request. They may be running it, also
+// while they are away.
+bool MayRun(const State& s, const Request& request);
 // Removes the request from its group's queues and worker records. It will be sent again.
 void TakeBack(State& s, Request& request);
 

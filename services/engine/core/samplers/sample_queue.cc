@@ -27,6 +27,12 @@ bool CanGet(const State& s, const Group& group, const Sampler& sampler) {
          (version != s.versions.end() && CanTransfer(s, group, version->second));
 }
 
+// Returns true if PlaceSamples has not come to the request yet.
+bool IsUnplaced(const State& s, const Request& request) {
+  const int64_t* const from = Find(s.unplaced_from, request.group);
+  return from != nullptr && request.order >= *from;
+}
+
 }  // namespace
 
 Group* HomeOf(State& s, const Sampler& sampler) {
@@ -78,17 +84,24 @@ void QueueSample(State& s, Request& request) {
   // It waits for the next group that samples.
   if (group == nullptr) return MoveToGroup(s, request, "");
   SetGroup(s, request, group->row.group);
-  if (!group->usable() || AwaitTransfer(s, *group, sampler)) return;
-  if (!CanBeSampled(s, *group, sampler)) return;
+  QueueAtItsGroup(s, request);
+}
+
+void QueueAtItsGroup(State& s, Request& request) {
+  Group& group = s.groups.at(request.group);
+  const Sampler& sampler = s.samplers.at(request.row.owner_id);
+  // The older samples of the group come first.
+  if (!group.usable() || IsUnplaced(s, request)) return;
+  if (AwaitTransfer(s, group, sampler) || !CanBeSampled(s, group, sampler)) return;
   s.follow_ups.groups.insert(request.group);
   if (request.is_quarantined) {
-    group->quarantined[request.order] = request.row.request_id;
+    group.quarantined[request.order] = request.row.request_id;
     return;
   }
   const auto& args = std::get<SampleArgs>(request.plan->args);
   const int64_t tokens = args.prompt_tokens + args.num_samples * request.plan->max_tokens;
-  group->samples.Push(request.row.tenant_id, request.row.owner_id,
-                      {request.row.request_id, std::max<int64_t>(1, tokens)});
+  group.samples.Push(request.row.tenant_id, request.row.owner_id,
+                     {request.row.request_id, std::max<int64_t>(1, tokens)});
 }
 
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
@@ -103,9 +116,8 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
     const Group* const group = Find(s.groups, request.group);
     const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;
     // Its worker is away and may come back with the sample.
-    const bool may_run = group != nullptr && !group->usable() && !group->row.process_id.empty() &&
-                         request.row.state == RequestState::kDispatched;
-    if (is_sent || may_run) continue;
+    const bool may_come = group != nullptr && !group->usable() && MayRun(s, request);
+    if (is_sent || may_come) continue;
     MoveToGroup(s, request, "");  // removes it from a queue, if it is in one
     QueueSample(s, request);
   }

@@ -23,6 +23,9 @@ void LoadVersionOnce(State& s, Group& group, const Sampler& sampler);
 // Queues a sample for a group that can serve it. Without one, the sample waits for a group to
 // attach.
 void QueueSample(State& s, Request& request);
+// Queues a sample whose group is chosen. It waits if the group cannot serve it now, or if
+// PlaceSamples is still to come to it.
+void QueueAtItsGroup(State& s, Request& request);
 // Queues the samples that waited for weights of these versions.
 void QueueSamplesOf(State& s, const std::set<std::string>& version_ids);
 // Has each group with running samples of the version get its newest publication. The samples switch

@@ -5,6 +5,12 @@
 
 namespace lathe::engine {
 
+void AskToContinue(State& s) {
+  if (s.is_continue_due) return;
+  s.is_continue_due = true;
+  s.fx.Now(ContinueLater{});
+}
+
 std::string NewId(State& s) {
   const uint64_t high = s.random();
   const uint64_t low = s.random();

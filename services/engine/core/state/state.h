@@ -108,7 +108,11 @@ struct State {
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // tenants with a rate limit
 
-  std::set<std::string> samples_to_place;  // samples of a group whose worker was just lost
+  // Groups whose samples are to be placed again, "": those without a group. By group: the order of
+  // acceptance from which on they still are.
+  std::map<std::string, int64_t> unplaced_from;
+  int64_t num_looked_at = 0;     // requests that PlaceSamples has looked at
+  bool is_continue_due = false;  // a Continue was asked for and has not come
   // Requests to send again with the next Tick, when the store may answer again.
   std::set<std::string> unsent_request_ids;
 
@@ -128,6 +132,9 @@ auto* Find(Map& map, const typename Map::key_type& key) {
   const auto it = map.find(key);
   return it == map.end() ? nullptr : &it->second;
 }
+
+// Asks for a Continue unless one is due.
+void AskToContinue(State& s);
 
 // Returns 128 random bits as hex.
 std::string NewId(State& s);

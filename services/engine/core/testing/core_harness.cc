@@ -27,6 +27,11 @@ void CoreHarness::Advance(int64_t nanoseconds) {
   Post(engine::Tick{});
 }
 
+void CoreHarness::Continue() {
+  is_continue_due = false;
+  Post(engine::Continue{});
+}
+
 void CoreHarness::AttachWorker(const std::string& process_id, bool ready,
                                const std::string& base_model) {
   worker = std::make_unique<FakeWorker>(process_id, disk, base_model);
@@ -151,6 +156,9 @@ void CoreHarness::Execute(const Action& action) {
     } else if (attached) {
       worker->Receive(*send);
     }
+  } else if (std::holds_alternative<ContinueLater>(action)) {
+    is_continue_due = true;
+    if (!hold_continues) Continue();
   } else if (const auto* files = std::get_if<DeleteFiles>(&action)) {
     deleted_dirs.insert(files->dir);
   } else if (const auto* other_files = std::get_if<DeleteOtherFiles>(&action)) {

@@ -30,6 +30,8 @@ class CoreHarness {
   // Advances the time and ticks once.
   void Advance(int64_t nanoseconds);
   void Tick() { Advance(kSecond); }
+  // Posts the Continue that the core asked for. Needed only if `hold_continues` is set.
+  void Continue();
 
   void AttachWorker(const std::string& process_id = "p1", bool ready = true,
                     const std::string& base_model = "base");
@@ -105,6 +107,8 @@ class CoreHarness {
   GroupRole role = GroupRole::kBoth;
   bool serves_versions = false;
   int64_t now = 1'000'000 * kSecond;
+  bool hold_continues = false;
+  bool is_continue_due = false;  // the core asked for a Continue and has not got it
   std::map<CallId, Answer> answers;
   std::set<std::string> done;              // NotifyDone
   std::map<std::string, MakeResult> made;  // by result id

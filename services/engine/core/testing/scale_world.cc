@@ -107,7 +107,12 @@ void ScaleWorld::Step(const std::string& kind, EventBody body) {
     const int64_t began = ThreadTime();
     core_.Step(event, &actions);
     const int64_t took = ThreadTime() - began;
-    StepSizes& sizes = steps[i == 0 ? kind : is_commit ? "committed" : "command done"];
+    const bool is_piece = std::holds_alternative<Continue>(event.body);
+    const std::string kind_of_step = i == 0      ? kind
+                                     : is_commit ? "committed"
+                                     : is_piece  ? kind + ", next piece"
+                                                 : "command done";
+    StepSizes& sizes = steps[kind_of_step];
     sizes.nanoseconds.push_back(took);
     sizes.max_visited = std::max(sizes.max_visited, core_.num_visited() - visited);
     auto num_effects = static_cast<int64_t>(actions.size());
@@ -149,6 +154,8 @@ void ScaleWorld::Execute(const Action& action, std::vector<EventBody>& next) {
   } else if (const auto* const send = std::get_if<SendToWorker>(&action)) {
     epoch_ = send->epoch;
     Reply(*send, next);
+  } else if (std::holds_alternative<ContinueLater>(action)) {
+    next.push_back(Continue{});
   }
   const auto* const commit = std::get_if<Commit>(&action);
   if (commit == nullptr) return;
@@ -233,7 +240,7 @@ void ScaleWorld::CompleteSample(const std::string& request_id) {
 }
 
 void ScaleWorld::Print() const {
-  std::printf("%-24s %8s %9s %9s %9s %9s %9s\n", "step", "number", "p50 ms", "p99 ms", "max ms",
+  std::printf("%-36s %8s %9s %9s %9s %9s %9s\n", "step", "number", "p50 ms", "p99 ms", "max ms",
               "effects", "visited");
   for (const auto& [kind, sizes] : steps) {
     std::vector<int64_t> sorted = sizes.nanoseconds;
@@ -242,7 +249,7 @@ void ScaleWorld::Print() const {
       const auto i = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1));
       return static_cast<double>(sorted[i]) / 1e6;
     };
-    std::printf("%-24s %8zu %9.3f %9.3f %9.3f %9lld %9lld\n", kind.c_str(), sorted.size(), at(0.5),
+    std::printf("%-36s %8zu %9.3f %9.3f %9.3f %9lld %9lld\n", kind.c_str(), sorted.size(), at(0.5),
                 at(0.99), at(1), static_cast<long long>(sizes.max_effects),
                 static_cast<long long>(sizes.max_visited));
   }
