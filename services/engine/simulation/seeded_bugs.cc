@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 19> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 20> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -28,6 +28,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 19> kNames = {{
     {SeededBug::kMigratedModelKept, "migrated_model_kept"},
     {SeededBug::kDeliveredWhenSent, "delivered_when_sent"},
     {SeededBug::kSweepForgotten, "sweep_forgotten"},
+    {SeededBug::kSamplesForgotten, "samples_forgotten"},
 }};
 
 template <typename Command>
@@ -168,7 +169,16 @@ void BugHooks::KeepMigratedModels(std::vector<Action>& actions) {
   });
 }
 
+// Does the piece that was asked for before the second loss, and none after it.
+void BugHooks::ForgetSamples(std::vector<Action>& actions) {
+  const auto asks = [](const Action& a) { return std::holds_alternative<ContinueLater>(a); };
+  is_placing_ |= std::any_of(actions.begin(), actions.end(), asks);
+  if (forgets_samples_) std::erase_if(actions, asks);
+}
+
 void BugHooks::Change(EventBody& event) {
+  if (std::holds_alternative<Continue>(event)) is_placing_ = false;
+  if (std::holds_alternative<WorkerDetached>(event)) forgets_samples_ |= is_placing_;
   if (auto* const done = std::get_if<WorkerSnapshotDone>(&event)) {
     if (bug_ == SeededBug::kReplayOffByOne) ++done->model.applied_seq;
   }
@@ -204,6 +214,8 @@ void BugHooks::Change(std::vector<Action>& actions) {
     RunLateSeqs(actions);
   } else if (bug_ == SeededBug::kMigratedModelKept) {
     KeepMigratedModels(actions);
+  } else if (bug_ == SeededBug::kSamplesForgotten) {
+    ForgetSamples(actions);
   } else if (bug_ == SeededBug::kVersionDroppedEarly) {
     DropPublishedVersions(actions);
   } else if (bug_ == SeededBug::kWindowNotCompared) {

@@ -36,6 +36,7 @@ enum class SeededBug {
   kMigratedModelKept,  // the source group of a migration keeps the model
   kDeliveredWhenSent,  // a result counts as delivered when its answer is sent, lost or not
   kSweepForgotten,     // an ended session whose release is cut into pieces is released in part
+  kSamplesForgotten,   // samples that wait to be placed are forgotten if a worker is lost then
 };
 
 const std::vector<SeededBug>& AllSeededBugs();
@@ -60,6 +61,7 @@ class BugHooks {
   void DropPublishedVersions(std::vector<Action>& actions);
   void RunLateSeqs(std::vector<Action>& actions);
   void KeepMigratedModels(std::vector<Action>& actions);
+  void ForgetSamples(std::vector<Action>& actions);
 
   const SeededBug bug_;
   Random& random_;
@@ -69,6 +71,8 @@ class BugHooks {
   SendToWorker late_;                               // routing of the newest train batch
   std::map<std::string, std::string> homes_;        // group of each model
   std::set<std::string> forgotten_;                 // sessions that were released in part
+  bool is_placing_ = false;                         // samples wait for a Continue
+  bool forgets_samples_ = false;
 };
 
 }  // namespace lathe::engine::simulation
