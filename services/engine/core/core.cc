@@ -1,5 +1,6 @@
 #include "services/engine/core/core.h"
 
+#include <utility>
 #include <variant>
 
 #include "services/engine/core/checkpoints/checkpoints.h"
@@ -34,7 +35,8 @@ namespace lathe::engine {
 namespace {
 
 void OnTick(State& s) {
-  SweepSessions(s);
+  s.sweeps_again = SweepSessions(s);
+  if (s.sweeps_again) AskToContinue(s);
   OffloadIdleModels(s);
   CloseOverdueGaps(s);
   DeclareLostWorkersDead(s);
@@ -51,6 +53,12 @@ void OnTick(State& s) {
   RestartRecoveries(s);
   ScheduleSnapshots(s);
   NotifyModelStates(s);
+}
+
+// Samples that are to be placed follow in Settle.
+void OnContinue(State& s) {
+  s.is_continue_due = false;
+  if (std::exchange(s.sweeps_again, false)) SweepSessions(s);
 }
 
 // Runs the follow-ups of a change: samples, models, queues, sessions, then a drain.
@@ -78,7 +86,7 @@ struct Core::Impl {
 
   void Handle(const Loaded& event) { OnLoaded(s, event); }
   void Handle(const Tick&) { OnTick(s); }
-  void Handle(const Continue&) { s.is_continue_due = false; }
+  void Handle(const Continue&) { OnContinue(s); }
   void Handle(const Committed& event) { s.fx.Committed(event.commit_id, out); }
   void Handle(const CreateSession& event) { OnCreateSession(s, event); }
   void Handle(const Heartbeat& event) { OnHeartbeat(s, event); }

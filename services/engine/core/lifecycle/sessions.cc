@@ -192,9 +192,9 @@ void TrackSession(State& s, Session session) {
   s.sessions.emplace(id, std::move(session));
 }
 
-void SweepSessions(State& s) {
+bool SweepSessions(State& s) {
   Budget looks(s.options.max_swept);
-  Budget budget(s.options.max_swept);  // samples, samplers and models
+  Budget budget((s.options.max_swept + 1) / 2);  // samples, samplers and models
   std::vector<std::pair<int64_t, std::string>> again;
   while (!budget.is_used_up() && looks.Take()) {
     const std::optional<std::string> id = s.due_sessions.Take(s.now);
@@ -206,6 +206,7 @@ void SweepSessions(State& s) {
     }
   }
   for (const auto& [due_at, id] : again) s.due_sessions.Set(id, due_at);
+  return budget.is_used_up();
 }
 
 void EndIfComplete(State& s, const std::string& session_id) {

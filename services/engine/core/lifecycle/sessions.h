@@ -22,8 +22,10 @@ void TrackSession(State& s, Session session);
 
 // Offloads sessions that have been silent for too long, ends those that stayed silent, and forgets
 // those that ended long ago. A session of many samples, samplers and models takes several Ticks. A
-// session that has ended takes nothing new meanwhile.
-void SweepSessions(State& s);
+// session that has ended takes nothing new meanwhile. A Tick sweeps twice: the second time behind
+// the events that wait, and only if the first returned true, as it had more to do than half of
+// max_swept.
+bool SweepSessions(State& s);
 
 // Frees the state of a finished session once its queued work is complete. What the Step may not
 // release any more is released with the next Ticks.

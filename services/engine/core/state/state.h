@@ -112,6 +112,7 @@ struct State {
   // acceptance from which on they still are.
   std::map<std::string, int64_t> unplaced_from;
   int64_t num_looked_at = 0;     // requests that PlaceSamples has looked at
+  bool sweeps_again = false;     // the next Continue sweeps the sessions once more
   bool is_continue_due = false;  // a Continue was asked for and has not come
   // Requests to send again with the next Tick, when the store may answer again.
   std::set<std::string> unsent_request_ids;
