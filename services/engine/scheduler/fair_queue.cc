@@ -45,7 +45,26 @@ bool FairQueue::Remove(const std::string& tenant, const std::string& owner, cons
   return true;
 }
 
-void FairQueue::Clear() { tenants_.clear(); }
+void FairQueue::Clear() {
+  if (tenants_.empty()) return;
+  cleared_.push_back(std::move(tenants_));
+  tenants_.clear();
+}
+
+bool FairQueue::FreeSome(int64_t most) {
+  while (most > 0 && !cleared_.empty()) {
+    auto& tenants = cleared_.back();
+    auto& owners = tenants.begin()->second.owners;
+    Owner& owner = owners.begin()->second;
+    owner.by_id.erase(owner.items.front().id);
+    owner.items.pop_front();
+    --most;
+    if (owner.items.empty()) owners.erase(owners.begin());
+    if (owners.empty()) tenants.erase(tenants.begin());
+    if (tenants.empty()) cleared_.pop_back();
+  }
+  return !cleared_.empty();
+}
 
 FairQueue::Owner& FairQueue::NextOwner(Tenant& tenant, std::string* name) {
   const auto it = After(tenant.owners, tenant.last_owner);

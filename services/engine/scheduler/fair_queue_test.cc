@@ -48,6 +48,18 @@ TEST_CASE("FairQueue: tenants with equal items alternate", "[scheduler]") {
   CHECK(queue.empty());
 }
 
+TEST_CASE("FairQueue: cleared items are freed in pieces and never taken", "[scheduler]") {
+  FairQueue queue(10);
+  PushMany(queue, "a", 3, 10);
+  queue.Clear();
+  CHECK(queue.empty());
+  PushMany(queue, "b", 2, 10);
+  CHECK(queue.FreeSome(2));
+  CHECK_FALSE(queue.FreeSome(2));
+  CHECK_FALSE(queue.FreeSome(2));
+  CHECK(Take(queue, 9) == Names{"b-0", "b-1"});
+}
+
 TEST_CASE("FairQueue: a tenant's models take turns", "[scheduler]") {
   FairQueue queue(1);
   queue.Push("a", "m1", {"x1", 1});

@@ -127,8 +127,10 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   StopReadingAll(s, group);
   // A model that is being created is created again.
   for (const std::string& id : s.models.IdsWith(group.row.group)) {
-    Model& model = s.models.at(id);
-    if (model.row.state == ModelState::kReady) NeedRecovery(s, model);
+    const Model& model = std::as_const(s.models).at(id);
+    const Recovery* const recovery = model.recovery.get();
+    const bool waits = recovery != nullptr && !recovery->started && recovery->running.empty();
+    if (model.row.state == ModelState::kReady && !waits) NeedRecovery(s, s.models.at(id));
   }
   LoseVersionsOfGoneModels(s, group);
   TakeBackOperations(s, group);

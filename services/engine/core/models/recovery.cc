@@ -309,9 +309,10 @@ void StartRecoveries(State& s, Group& group) {
 
 void CutRecoveries(State& s, Group& group) {
   for (const std::string& id : s.models.IdsWith(group.row.group)) {
+    const Recovery* const recovery = std::as_const(s.models).at(id).recovery.get();
+    if (recovery == nullptr || recovery->running.empty()) continue;
     Model& model = s.models.at(id);
-    const bool cut = model.recovery && !model.recovery->running.empty();
-    if (cut) model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
+    model.recovery->not_before = s.now + BackOff(model.num_recoveries_cut++);
   }
 }
 

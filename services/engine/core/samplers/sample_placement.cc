@@ -41,6 +41,16 @@ void PlaceOne(State& s, Request& request) {
   QueueSample(s, request);
 }
 
+// Frees what the queues of lost workers held.
+void FreeCleared(State& s) {
+  const int64_t most = 4 * s.options.max_swept;  // takes less than a millisecond
+  for (auto& [name, group] : s.groups) {
+    for (FairQueue* const queue : {&group.samples, &group.train, &group.large_train}) {
+      if (queue->FreeSome(most)) AskToContinue(s);
+    }
+  }
+}
+
 }  // namespace
 
 void PlaceAgain(State& s, const std::string& group) { s.unplaced_from[group] = 0; }
@@ -61,6 +71,7 @@ void PlaceForGroup(State& s, const Group& group) {
 
 void PlaceSamples(State& s) {
   if (s.is_continue_due) return;
+  FreeCleared(s);
   Budget budget(s.options.max_swept);
   while (budget.Take()) {
     Request* const request = TakeOldest(s);
