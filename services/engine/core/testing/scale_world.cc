@@ -183,14 +183,14 @@ void ScaleWorld::Tick(const std::string& kind) {
   Step(kind, engine::Tick{});
 }
 
-void ScaleWorld::AttachWorker() {
+void ScaleWorld::AttachWorker(const std::string& kind) {
   WorkerAttached hello;
   hello.group = kGroup;
   hello.stream_id = ++last_id_;
   hello.process_id = absl::StrFormat("p%d", last_id_);
   hello.base_model = "base";
   hello.ready = ReadyModel{Base(), 1000};
-  Step("worker attached", std::move(hello));
+  Step(kind, std::move(hello));
 }
 
 void ScaleWorld::LoseWorker() {

@@ -36,7 +36,7 @@ class ScaleWorld {
   void Step(const std::string& kind, EventBody body);
   // Advances the time by a second and ticks.
   void Tick(const std::string& kind);
-  void AttachWorker();
+  void AttachWorker(const std::string& kind);
   // Detaches the worker, which is gone for good.
   void LoseWorker();
   // Submits the next sample of a session. Returns the error code; empty: accepted.
