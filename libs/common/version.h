@@ -1,5 +1,4 @@
-// The version of all Lathe processes. A gateway, an engine and a worker of one installation share
-// it.
+// The release of a Lathe process, for people. protocol.h says which releases work together.
 #pragma once
 
 #include <string_view>

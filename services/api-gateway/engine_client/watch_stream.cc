@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "libs/common/protocol.h"
+
 namespace lathe::gateway {
 
 std::shared_ptr<WatchStream> WatchStream::Start(const std::shared_ptr<grpc::Channel>& channel,
                                                 Callbacks callbacks) {
   const std::shared_ptr<WatchStream> stream(new WatchStream(channel, std::move(callbacks)));
+  stream->context_.AddMetadata(kProtocolHeader, ToText(OwnProtocol()));
   stream->stub_->async()->Watch(&stream->context_, stream.get());
   // The hold lasts until a read fails, because Flush starts writes outside the reactor's callbacks.
   stream->AddHold();

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "libs/common/protocol.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
@@ -67,6 +68,7 @@ TEST_CASE("A gateway leaves an engine that hangs for the one that answers", "[ga
   f.watch.Subscribe("r1", FakeEngine::kFakeKey, [](const WatchUpdate&) {});
   CHECK(f.leader.AwaitSubscription("r1"));
   CHECK(f.client.current_address() == f.leader.address());
+  CHECK(f.leader.watch_protocol() == ToText(OwnProtocol()));
 }
 
 TEST_CASE("A call to an engine that hangs ends as unavailable, the next one goes to another",

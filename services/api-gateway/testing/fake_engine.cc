@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
+#include "libs/common/protocol.h"
 #include "libs/common/rpc/server.h"
 #include "libs/common/rpc/status.h"
 
@@ -140,6 +141,11 @@ bool FakeEngine::AwaitCalls(const std::string& method, int count) {
     return num_calls_[method] >= count;
   };
   return AwaitLocked(absl::Condition(&have_come));
+}
+
+std::string FakeEngine::watch_protocol() {
+  absl::MutexLock lock(&mu_);
+  return watch_protocol_;
 }
 
 int FakeEngine::num_calls(const std::string& method) {
@@ -335,9 +341,13 @@ grpc::Status FakeEngine::OpenArchive(grpc::ServerContext*, const v1::OpenArchive
   return grpc::Status::OK;
 }
 
-grpc::Status FakeEngine::Watch(grpc::ServerContext*, WatchServer* stream) {
+grpc::Status FakeEngine::Watch(grpc::ServerContext* context, WatchServer* stream) {
+  const auto protocol = context->client_metadata().find(kProtocolHeader);
   {
     absl::MutexLock lock(&mu_);
+    if (protocol != context->client_metadata().end()) {
+      watch_protocol_.assign(protocol->second.data(), protocol->second.size());
+    }
     stream_ = stream;
     watched_.clear();
     ++num_calls_["Watch"];

@@ -51,6 +51,8 @@ class FakeEngine : public v1::Engine::Service {
   //   AwaitSamplesCancelled  AwaitSamples calls that the gateway cancelled
   bool AwaitCalls(const std::string& method, int count);
   int num_calls(const std::string& method);
+  // Protocols that the last Watch stream named; empty: none.
+  std::string watch_protocol();
 
   // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
@@ -107,6 +109,7 @@ class FakeEngine : public v1::Engine::Service {
   std::map<std::string, v1::QueueState> states_ ABSL_GUARDED_BY(mu_);
   // The one Watch stream; null if there is none.
   WatchServer* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::string watch_protocol_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
   v1::SampleRequest sample_ ABSL_GUARDED_BY(mu_);

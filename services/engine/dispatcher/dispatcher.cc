@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/digest/sha256.h"
@@ -23,22 +24,27 @@ LossCause CauseOf(const v1::Leaving& leaving) {
   return leaving.has_failed() ? LossCause::kCrashed : LossCause::kEnded;
 }
 
+std::string ReleaseOf(const v1::Hello& hello) {
+  return absl::StrFormat("version %s (protocol %d)", hello.lathe_version(), hello.protocol());
+}
+
 double SecondsSince(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
 }  // namespace
 
-Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after)
+Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after,
+                       ProtocolRange protocol)
     : runtime_(runtime),
       secret_(std::move(secret)),
+      protocol_(protocol),
       max_idle_heartbeats_(
           static_cast<int>(absl::Ceil(stuck_after, kHeartbeatPeriod) / kHeartbeatPeriod)),
       encoder_(runtime.bodies(), runtime.streams()),
-      supervisors_([this](EventBody event) { runtime_.Post(std::move(event)); },
-                   [this](const v1::SupervisorHello& hello) {
-                     return CheckPeer(hello.secret(), hello.lathe_version(), "supervisor");
-                   }),
+      supervisors_(
+          [this](EventBody event) { runtime_.Post(std::move(event)); },
+          [this](const v1::SupervisorHello& hello) { return CheckPeer(hello, "supervisor"); }),
       heartbeat_("engine-beat", kHeartbeatPeriod, [this] { SendHeartbeat(); }) {}
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attach(
@@ -113,19 +119,21 @@ void Dispatcher::OnMessage(const std::shared_ptr<WorkerStream>& stream,
   OnHello(stream, message.hello());
 }
 
-absl::Status Dispatcher::CheckPeer(const std::string& secret, const std::string& version,
-                                   const char* who) const {
-  if (!EqualInConstantTime(secret, secret_)) {
+template <typename AnyHello>
+absl::Status Dispatcher::CheckPeer(const AnyHello& hello, const char* who) const {
+  if (!EqualInConstantTime(hello.secret(), secret_)) {
     return absl::UnauthenticatedError(
         absl::StrFormat("the %s's secret is not that of this data directory", who));
   }
-  if (version == std::string(kVersion)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat("the %s has version %s, the engine has %s",
-                                                       who, version, std::string(kVersion)));
+  return CheckProtocol(
+      {.name = absl::StrCat("the ", who),
+       .version = hello.lathe_version(),
+       .range = {.oldest = hello.oldest_protocol(), .newest = hello.protocol()}},
+      {.name = "the engine", .version = std::string(kVersion), .range = protocol_});
 }
 
 absl::Status Dispatcher::CheckHello(const v1::Hello& hello) const {
-  RETURN_IF_ERROR(CheckPeer(hello.secret(), hello.lathe_version(), "worker"));
+  RETURN_IF_ERROR(CheckPeer(hello, "worker"));
   RETURN_IF_ERROR(CheckMesh(hello));
   if (hello.group().empty() || hello.process_id().empty()) {
     return absl::InvalidArgumentError("hello names no group or no process");
@@ -161,6 +169,12 @@ absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
           absl::StrFormat("rank %d of group %s has mesh %s, but %s has %s", hello.rank(),
                           hello.group(), Describe(ToMesh(hello)), peer, Describe(worker.mesh)));
     }
+    // Ranks pass commands and gradients to each other, in a form that is their release's own.
+    if (worker.release != ReleaseOf(hello)) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("rank %d of group %s has %s, but %s has %s", hello.rank(), hello.group(),
+                          ReleaseOf(hello), peer, worker.release));
+    }
     if (worker.group_status.base_model() != hello.base_model()) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "rank %d of group %s has base model %s, but %s has %s", hello.rank(), hello.group(),
@@ -187,6 +201,7 @@ void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::
     worker.pid = hello.pid();
     worker.version_address = hello.version_address();
     worker.mesh = attached.mesh;
+    worker.release = ReleaseOf(hello);
     worker.heard_at = worker.advanced_at = std::chrono::steady_clock::now();
     worker.ready = hello.has_ready();
     worker.group_status = ToGroupStatus(hello);

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/named_thread.h"
+#include "libs/common/protocol.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 #include "services/engine/dispatcher/command_encoder.h"
@@ -35,8 +36,9 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
                          private WorkerStream::Listener {
  public:
   // `runtime` must outlive this. Workers must present `secret`. A busy worker without progress for
-  // `stuck_after` is declared dead; 0: never.
-  Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after);
+  // `stuck_after` is declared dead; 0: never. Tests use the `protocol` of another release.
+  Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuck_after,
+             ProtocolRange protocol = OwnProtocol());
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Attach(
       grpc::CallbackServerContext* context) override;
@@ -70,6 +72,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
     int64_t stream_id = 0;
     bool ready = false;
     MeshShape mesh;
+    std::string release;           // version and protocol, for people
     v1::GroupStatus group_status;  // without state and ranks
     v1::RankStatus rank_status;
     std::string process_id;
@@ -96,8 +99,9 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   void OnClosed(const std::shared_ptr<WorkerStream>& stream) override;
 
   absl::Status CheckHello(const v1::Hello& hello) const;
-  absl::Status CheckPeer(const std::string& secret, const std::string& version,
-                         const char* who) const;
+  // Checks the secret and the protocol of a worker's or supervisor's hello.
+  template <typename AnyHello>
+  absl::Status CheckPeer(const AnyHello& hello, const char* who) const;
   // Refuses a rank whose place is taken by another live process, and ranks that differ from those
   // of their group.
   absl::Status CheckPlace(const v1::Hello& hello);
@@ -143,6 +147,7 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
 
   Runtime& runtime_;
   const std::string secret_;
+  const ProtocolRange protocol_;
   const int max_idle_heartbeats_;  // 0: no limit
   CommandEncoder encoder_;
   Supervisors supervisors_;

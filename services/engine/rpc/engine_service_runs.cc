@@ -175,8 +175,9 @@ EngineService::Reactor* EngineService::AwaitSamples(Context* context,
                                  *request, response);
 }
 
-grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* EngineService::Watch(Context*) {
-  return WatchStream::Start(runtime_, keys_);
+grpc::ServerBidiReactor<v1::WatchRequest, v1::WatchResponse>* EngineService::Watch(
+    Context* context) {
+  return WatchStream::Start(runtime_, keys_, *context);
 }
 
 }  // namespace lathe::engine

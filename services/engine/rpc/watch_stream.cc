@@ -1,9 +1,15 @@
 #include "services/engine/rpc/watch_stream.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/protocol.h"
 #include "libs/common/rpc/status.h"
+#include "libs/common/version.h"
 
 namespace lathe::engine {
 namespace {
@@ -13,12 +19,34 @@ size_t BytesOf(const v1::WatchResponse& response) {
   return sizeof(response) + response.ByteSizeLong();
 }
 
+// Clients that are no gateways name no protocol. They use the public API, which stays compatible.
+absl::Status CheckGateway(const grpc::CallbackServerContext& context) {
+  const auto header = context.client_metadata().find(kProtocolHeader);
+  if (header == context.client_metadata().end()) return absl::OkStatus();
+  const std::string text(header->second.data(), header->second.size());
+  const std::optional<ProtocolRange> range = ParseProtocolRange(text);
+  if (!range) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is '%s', expected OLDEST..NEWEST", kProtocolHeader, text));
+  }
+  return CheckProtocol(
+      {.name = "the gateway", .version = "unknown", .range = *range},
+      {.name = "the engine", .version = std::string(kVersion), .range = OwnProtocol()});
+}
+
 }  // namespace
 
-WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys) {
+WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys,
+                                const grpc::CallbackServerContext& context) {
   std::shared_ptr<WatchStream> stream(new WatchStream(runtime, keys));
   stream->self_ = stream;
   ++runtime.num_watch_streams();
+  const absl::Status status = CheckGateway(context);
+  if (!status.ok()) {
+    LogWarn("gateway refused", {{"error", status.message()}});
+    stream->End(status);
+    return stream.get();
+  }
   stream->StartRead(&stream->request_);
   return stream.get();
 }

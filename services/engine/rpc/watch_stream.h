@@ -1,6 +1,7 @@
 // One Watch stream: a gateway's subscriptions.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
@@ -32,8 +33,10 @@ class WatchStream final : public grpc::ServerBidiReactor<v1::WatchRequest, v1::W
   // that does not read costs no more.
   static constexpr size_t kMaxOutgoingBytes = 1 << 20;
 
-  // Both must outlive the stream.
-  static WatchStream* Start(Runtime& runtime, const KeyRing& keys);
+  // The first two must outlive the stream. A gateway of a release that does not work with this one
+  // is refused with FailedPrecondition ("protocol_mismatch").
+  static WatchStream* Start(Runtime& runtime, const KeyRing& keys,
+                            const grpc::CallbackServerContext& context);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/protocol.h"
 #include "libs/common/version.h"
 #include "services/worker/rpc/report_conversion.h"
 
@@ -80,6 +81,8 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
   hello->set_rank(identity_.rank);
   hello->set_world(identity_.world);
   hello->set_lathe_version(std::string(kVersion));
+  hello->set_protocol(OwnProtocol().newest);
+  hello->set_oldest_protocol(OwnProtocol().oldest);
   hello->set_device(state.device);
   hello->set_secret(secret);
   hello->set_process_id(identity_.process_id);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "libs/common/protocol.h"
 #include "libs/common/version.h"
 #include "tools/lathe/data_dir.h"
 
@@ -24,6 +25,8 @@ v1::SupervisorMessage Hello(const std::filesystem::path& secret_file) {
     message.mutable_hello()->set_secret(std::string(absl::StripAsciiWhitespace(*secret)));
   }
   message.mutable_hello()->set_lathe_version(std::string(kVersion));
+  message.mutable_hello()->set_protocol(OwnProtocol().newest);
+  message.mutable_hello()->set_oldest_protocol(OwnProtocol().oldest);
   return message;
 }
 

@@ -3,7 +3,9 @@
 #include <string>
 
 #include "libs/common/errors.h"
+#include "libs/common/protocol.h"
 #include "libs/common/rpc/status.h"
+#include "libs/common/version.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -47,21 +49,65 @@ TEST_CASE("Engine: calls without a valid key or scope are refused", "[engine]") 
   CHECK(ErrorCode(refused) == "missing_scope");
 }
 
-TEST_CASE("Engine: a worker with another secret or version is refused", "[engine]") {
+TEST_CASE("Engine: a worker with another secret is refused", "[engine]") {
   TestEngine engine;
   FakeWorker::Options options = engine.WorkerOptions();
-  SECTION("secret") {
-    options.secret = "guessed";
-    FakeWorker worker(options);
-    CHECK(worker.WaitForEnd().error_code() == grpc::StatusCode::UNAUTHENTICATED);
-  }
-  SECTION("version") {
-    options.version = "9.9.9";
-    FakeWorker worker(options);
-    const grpc::Status status = worker.WaitForEnd();
-    CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
-    CHECK_THAT(status.error_message(), Catch::Contains("9.9.9"));
-  }
+  options.secret = "guessed";
+  FakeWorker worker(options);
+  CHECK(worker.WaitForEnd().error_code() == grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_CASE("Engine: a worker of the release before or after trains", "[engine]") {
+  TestEngine engine(RangeOf(5));
+  FakeWorker::Options options = engine.WorkerOptions();
+  options.protocol = RangeOf(GENERATE(4, 5, 6));
+  FakeWorker worker(options);
+  engine.WaitForBaseModel(options.base_model);
+  Client client(engine, engine.MakeKey("default"));
+  client.MakeModel();
+  std::string step;
+  REQUIRE(client.OptimStep(1, &step).ok());
+  CHECK(client.Result(step).has_optim_step());
+}
+
+TEST_CASE("Engine: a worker that is two releases apart is refused with both protocols",
+          "[engine]") {
+  TestEngine engine(RangeOf(5));
+  const auto [protocol, error] =
+      GENERATE(table<ProtocolRange, std::string>({{RangeOf(3), "protocol 3 of the worker"},
+                                                  {ProtocolRange(), "protocol 0 of the worker"},
+                                                  {RangeOf(7), "protocol 5 of the engine"}}));
+  FakeWorker::Options options = engine.WorkerOptions();
+  options.protocol = protocol;
+  FakeWorker worker(options);
+  const grpc::Status status = worker.WaitForEnd();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  const std::string range = protocol.newest > 5 ? "outside 6..7" : "outside 4..5";
+  CHECK_THAT(status.error_message(), Catch::StartsWith(error) && Catch::Contains(range));
+}
+
+TEST_CASE("Engine: the Watch stream of a gateway that is two releases apart is refused",
+          "[engine]") {
+  TestEngine engine;
+  const int64_t own = OwnProtocol().newest;
+  const auto end_of = [&](const std::string& range) {
+    grpc::ClientContext context;
+    if (!range.empty()) context.AddMetadata(kProtocolHeader, range);
+    const auto stream = engine.engine().Watch(&context);
+    stream->Write({});
+    v1::WatchResponse response;
+    const bool is_answered = stream->Read(&response);
+    if (is_answered) context.TryCancel();
+    const grpc::Status status = stream->Finish();
+    return is_answered ? grpc::Status::OK : status;
+  };
+  CHECK(end_of("").ok());
+  CHECK(end_of(ToText(OwnProtocol())).ok());
+  CHECK(end_of(ToText(RangeOf(own + 1))).ok());
+  const grpc::Status refused = end_of(ToText(RangeOf(own + 2)));
+  CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK_THAT(refused.error_message(), Catch::EndsWith("upgrade the engine"));
+  CHECK(end_of("4").error_code() == grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_CASE("Engine: a saved checkpoint is listed, described, signed and opened", "[engine]") {
@@ -123,6 +169,7 @@ TEST_CASE("Engine: admin makes and revokes keys, shows status and drains", "[eng
   f.client.Result(step);
   v1::GetStatusResponse status;
   REQUIRE(f.engine.admin().GetStatus(CallContext(""), {}, &status).ok());
+  CHECK(status.version() == std::string(lathe::kVersion));
   REQUIRE(status.groups_size() == 1);
   CHECK(status.groups(0).state() == "ready");
   CHECK(status.groups(0).base_model() == "tiny");

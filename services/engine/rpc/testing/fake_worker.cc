@@ -7,7 +7,6 @@
 
 #include "libs/common/digest/sha256.h"
 #include "libs/common/rpc/channel.h"
-#include "libs/common/version.h"
 
 namespace lathe::engine {
 namespace {
@@ -36,7 +35,6 @@ void WriteCheckpointFiles(const std::filesystem::path& dir) {
 }  // namespace
 
 FakeWorker::FakeWorker(Options options) : options_(std::move(options)), answers_(options_.answers) {
-  if (options_.version.empty()) options_.version = std::string(kVersion);
   Attach(options_.address);
 }
 
@@ -82,6 +80,8 @@ lathe::v1::WorkerMessage FakeWorker::MakeHello() {
   hello->set_address("10.0.0.1");
   hello->set_port(4000);
   hello->set_lathe_version(options_.version);
+  hello->set_protocol(options_.protocol.newest);
+  hello->set_oldest_protocol(options_.protocol.oldest);
   hello->set_device("cpu");
   hello->set_secret(options_.secret);
   hello->set_process_id(options_.process_id);

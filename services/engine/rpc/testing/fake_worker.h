@@ -12,6 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "libs/common/lora/lora_modules.h"
+#include "libs/common/protocol.h"
+#include "libs/common/version.h"
 #include "protos/lathe/v1/worker.grpc.pb.h"
 
 namespace lathe::engine {
@@ -27,7 +29,8 @@ class FakeWorker {
     std::string group = "g0";
     std::string base_model = "tiny";
     std::string process_id = "process-1";
-    std::string version;  // empty: this build's
+    std::string version = std::string(kVersion);
+    ProtocolRange protocol = OwnProtocol();
     int64_t rank = 0;
     int64_t tp = 1;
     std::vector<LoraModule> lora_modules = DenseLoraModules();

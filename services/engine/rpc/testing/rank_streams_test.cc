@@ -3,6 +3,8 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "libs/common/protocol.h"
 #include "services/engine/rpc/testing/test_engine.h"
 
 namespace lathe::engine {
@@ -91,9 +93,14 @@ TEST_CASE("Ranks over gRPC: a rank of another kind than its group is refused by 
     options.rank = 2;
     error = "rank is 2, want 0 to 1";
   }
-  SECTION("its version") {
-    options.version = "0.0.0-other";
-    error = "the worker has version 0.0.0-other, the engine has ";
+  SECTION("its release") {
+    options.version = "9.9.9";
+    error = absl::StrCat("rank 1 of group g0 has version 9.9.9 (protocol ", OwnProtocol().newest,
+                         "), but attached rank 0 has version ");
+  }
+  SECTION("its protocol") {
+    options.protocol = {};
+    error = "protocol 0 of the worker (version ";
   }
   FakeWorker peer(options);
   const grpc::Status status = peer.WaitForEnd();

@@ -13,7 +13,7 @@ constexpr char kWorkerSecret[] = "worker-secret";
 
 }  // namespace
 
-TestEngine::TestEngine() { Start(); }
+TestEngine::TestEngine(ProtocolRange protocol) : protocol_(protocol) { Start(); }
 
 TestEngine::~TestEngine() { Stop(); }
 
@@ -35,7 +35,7 @@ void TestEngine::Start() {
   };
   p.runtime = std::make_unique<Runtime>(options, *p.store, clock_);
   p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret,
-                                              /*stuck_after=*/absl::ZeroDuration());
+                                              /*stuck_after=*/absl::ZeroDuration(), protocol_);
   p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
                                                options.checkpoints_dir, clock_);
   p.audit = std::make_unique<AuditLog>(*p.store, clock_);

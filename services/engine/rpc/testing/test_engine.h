@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "libs/common/protocol.h"
 #include "libs/common/time/clock.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
@@ -34,7 +35,8 @@ namespace lathe::engine {
 
 class TestEngine {
  public:
-  TestEngine();
+  // Workers see an engine of the release with `protocol`.
+  explicit TestEngine(ProtocolRange protocol = OwnProtocol());
   ~TestEngine();
 
   // Stops and starts on the same directory, as a new process would.
@@ -85,6 +87,7 @@ class TestEngine {
     std::unique_ptr<Servers> servers;
   };
 
+  const ProtocolRange protocol_;
   TempDir dir_;
   FakeClock clock_;
   std::unique_ptr<Parts> parts_;
