@@ -225,8 +225,22 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   return std::nullopt;
 }
 
-// For a shared store: waits until this engine leads, then renews the lease. Returns the exit code
-// of a process that never leads.
+// Migrates the store as its leader. If that fails, an engine of the release before may lead.
+// Returns the exit code of a failure.
+std::optional<int> Migrate(Store& store, Leadership& leadership, Readiness& readiness,
+                           const StopSignal& stop) {
+  readiness.Explain("the engine migrates its store");
+  const absl::Status status = store.Migrate(leadership.term());
+  readiness.Explain("the engine reads its store");
+  if (status.ok()) return std::nullopt;
+  if (absl::IsAborted(status)) EndReplaced(status);
+  leadership.Resign();
+  if (stop.has_come()) return 0;
+  return Fail(status, absl::IsUnavailable(status) ? kExitUnavailable : kExitConfiguration);
+}
+
+// For a shared store: waits until this engine leads, then renews the lease and migrates the store.
+// Returns the exit code of a process that never leads.
 std::optional<int> Lead(Settings& settings, Store& store, EngineMetrics& metrics,
                         Readiness& readiness, const StopSignal& stop,
                         std::optional<Leadership>& leadership) {
@@ -242,7 +256,7 @@ std::optional<int> Lead(Settings& settings, Store& store, EngineMetrics& metrics
   metrics.SetLeadershipCheck(may_speak);
   settings.servers.may_speak = may_speak;
   leadership->StartRenewing();
-  return std::nullopt;
+  return Migrate(store, *leadership, readiness, stop);
 }
 
 // Looks periodically at the core, which may hang, and at old transactions of a shared store.

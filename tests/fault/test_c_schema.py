@@ -87,24 +87,34 @@ def test_c12_of_three_engines_that_migrate_at_once_one_is_killed_midway(tmp_path
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_c13_a_schema_that_is_newer_is_refused_with_both_versions(tmp_path, cluster, store):
+def test_c13_a_newer_schema_serves_until_a_contract_step_needs_newer_engines(tmp_path, cluster, store):
     url = cluster.create_database("newer") if store == "postgres" else None
     data_dir = tmp_path / "data"
-    raise_version = f"UPDATE schema_version SET version = {SCHEMA_VERSION + 1}"
-    with engine(data_dir, url) as (process, log):
-        wait_for(lambda: "serving" in log.read_text(), log.read_text)
-        process.terminate()
-        assert process.wait(60) == 0
-    if url:
-        cluster.psql("newer", raise_version)
-    else:
+
+    def change(sql):
+        if url:
+            cluster.psql("newer", sql)
+            return
         with contextlib.closing(sqlite3.connect(data_dir / "lathe.db")) as database:
-            database.execute(raise_version)
+            database.execute(sql)
             database.commit()
+
+    def serve():
+        with engine(data_dir, url) as (process, log):
+            wait_for(lambda: "serving" in log.read_text(), log.read_text)
+            process.terminate()
+            assert process.wait(60) == 0
+
+    serve()
+    # The next release adds a column; this one is started again after it.
+    change("ALTER TABLE sessions ADD COLUMN color TEXT NOT NULL DEFAULT ''")
+    change(f"UPDATE schema_version SET version = {SCHEMA_VERSION + 1}")
+    serve()
+    change("UPDATE schema_version SET min_protocol = 1000")
     with engine(data_dir, url) as (process, log):
         assert process.wait(60) == EXIT_CONFIGURATION, log.read_text()
-        assert re.search(rf"version {SCHEMA_VERSION + 1}\b.*version {SCHEMA_VERSION}\b.*start the newer",
-                         log.read_text())
+        assert re.search(rf"version {SCHEMA_VERSION + 1}\b.*needs protocol 1000\b"
+                         rf".*version {SCHEMA_VERSION}\b.*start the newer", log.read_text())
 
 
 def test_c13_a_plan_from_before_messages_is_refused_with_its_format(tmp_path):

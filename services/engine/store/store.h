@@ -127,6 +127,14 @@ class Store {
   // Ends the lease early, so that other processes need not wait for it to lapse. Does nothing when
   // another process has taken it.
   virtual absl::Status ReleaseLease(int64_t term) = 0;
+  // Brings the schema to this binary's version, as the leader of `term`. Called before Load. Does
+  // nothing in a store that no other process can open, and whose Open has done it. Returns Aborted
+  // when another process leads by now, and FailedPrecondition when this binary cannot use the
+  // schema any more.
+  virtual absl::Status Migrate(int64_t term) {
+    static_cast<void>(term);
+    return absl::OkStatus();
+  }
   // Reads everything a leader needs to continue, once no other process can commit. Returns
   // FailedPrecondition when `term` is old.
   virtual absl::StatusOr<StoredState> Load(int64_t term) = 0;

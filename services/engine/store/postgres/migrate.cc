@@ -8,7 +8,6 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/sql/migrations.h"
 
 namespace lathe::engine {
 namespace {
@@ -16,6 +15,10 @@ namespace {
 // The lock's key is "lathe" in bytes.
 constexpr char kLock[] = "SELECT pg_advisory_lock(465642940517)";
 constexpr char kUnlock[] = "SELECT pg_advisory_unlock(465642940517)";
+// Finds the table of the version: 1 or 0.
+constexpr char kFindVersion[] =
+    "SELECT (to_regclass('schema_version') IS NOT NULL)::integer::bigint";
+constexpr char kShareLeader[] = "SELECT term FROM leader FOR SHARE";
 constexpr char kReadEncoding[] = "SHOW server_encoding";
 constexpr char kCreateVersion[] =
     "CREATE TABLE IF NOT EXISTS schema_version ("
@@ -32,37 +35,69 @@ absl::Status CheckEncoding(PostgresConnection& connection) {
       encoding));
 }
 
-int64_t ReadVersion(PostgresConnection& connection) {
-  Query read = connection.Prepare(kReadVersion);
-  read.Next();
-  return read.Int();
+// Reads the state of a database that may be empty.
+SchemaState FindSchema(PostgresConnection& connection) {
+  {
+    Query find = connection.Prepare(kFindVersion);
+    find.Next();
+    if (find.Int() == 0) return {};
+  }
+  return ReadSchema(connection);
 }
 
-absl::Status MigrateLocked(PostgresConnection& connection) {
-  connection.Execute(kCreateVersion);
-  const int64_t version = ReadVersion(connection);
-  RETURN_IF_ERROR(CheckSchemaVersion(version));
-  for (int64_t next = version; next < kSchemaVersion; ++next) {
-    const Migration& migration = Migrations()[next];
+// Also keeps another engine from taking the lease until the transaction ends.
+absl::Status CheckLeads(PostgresConnection& connection, int64_t term) {
+  Query read = connection.Prepare(kShareLeader);
+  read.Next();
+  const int64_t current_term = read.Int();
+  if (current_term == term) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrFormat("migration under term %d, the leader has term %d", term, current_term));
+}
+
+// Runs the missing steps. `term` 0: the database has no leader yet.
+absl::Status RunSteps(PostgresConnection& connection, const Schema& schema, int64_t term) {
+  SchemaState state = ReadSchema(connection);
+  RETURN_IF_ERROR(CheckSchema(state, schema));
+  const int64_t from_version = state.version;
+  while (state.version < schema.version()) {
+    const Migration& step = schema.migrations[state.version];
+    state = NextState(state, schema);
     connection.Begin();
-    connection.Execute(absl::StrCat(PostgresDdl(migration.common), ";", migration.postgres));
-    connection.Prepare(kWriteVersion).Bind(next + 1).Run();
+    connection.Execute(absl::StrCat("SET LOCAL lock_timeout = '", kMigrationLockTimeout, "'"));
+    if (term > 0) RETURN_IF_ERROR(CheckLeads(connection, term));
+    connection.Execute(absl::StrCat(PostgresDdl(step.common), ";", step.postgres));
+    WriteSchema(connection, state);
     connection.Commit();
     FailPoint("engine.migration.step");
   }
-  if (version < kSchemaVersion) {
-    LogInfo("database migrated", {{"from_version", version}, {"version", kSchemaVersion}});
+  if (from_version < schema.version()) {
+    LogInfo("database migrated", {{"from_version", from_version}, {"version", schema.version()}});
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status MigratePostgres(PostgresConnection& connection) {
+absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema) {
   RETURN_IF_ERROR(CheckEncoding(connection));
+  const SchemaState state = FindSchema(connection);
+  if (state.version >= kLeaseVersion) return CheckSchema(state, schema);
   connection.Execute(kLock);
-  const absl::Status status = MigrateLocked(connection);
+  connection.Execute(kCreateVersion);
+  const absl::Status status = RunSteps(connection, schema, /*term=*/0);
   connection.Execute(kUnlock);
+  return status;
+}
+
+absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schema, int64_t term) {
+  const SchemaState state = ReadSchema(connection);
+  if (state.version >= schema.version()) return CheckSchema(state, schema);
+  // An engine of release 0.1.0 that starts now would migrate without the lease.
+  connection.Execute(kLock);
+  const absl::Status status = RunSteps(connection, schema, term);
+  // An error leaves its transaction open.
+  if (status.ok()) connection.Execute(kUnlock);
   return status;
 }
 

@@ -1,19 +1,31 @@
-// Migrates a Postgres database to the schema of this binary.
+// Migrates a Postgres database to the schema of this binary, for the leader only.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "services/engine/store/postgres/connection.h"
+#include "services/engine/store/sql/schema.h"
 
 namespace lathe::engine {
 
-// Runs each missing migration in a transaction of its own. An advisory lock, which ends with its
-// connection, lets one engine migrate while the others wait. Returns FailedPrecondition when the
-// database is newer than this binary (the message names both versions) or when its encoding is not
-// UTF-8. Throws PostgresError.
-absl::Status MigratePostgres(PostgresConnection& connection);
+// Called before this engine leads. Returns FailedPrecondition when the database is newer and an
+// engine with `schema` cannot use it (see CheckSchema), or when its encoding is not UTF-8. Changes
+// a database only if it is empty, or too old for engines to elect a leader: migrates it then. An
+// advisory lock, which ends with its connection, lets one engine do so while the others wait.
+// Throws PostgresError.
+absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema);
+
+// Longest wait of a step for a lock. Statements of other clients queue up behind such a wait.
+inline constexpr char kMigrationLockTimeout[] = "2s";
+
+// Migrates as the leader of `term`, each missing step in a transaction of its own. Throws
+// PostgresError of kind kPassing when a step has waited too long for a lock; the steps before stay
+// done. Returns Aborted when another engine leads by now, and FailedPrecondition when another
+// engine has made the database unusable for this one. Throws PostgresError.
+absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schema, int64_t term);
 
 // Translates data definitions from SQLite's dialect to Postgres: numbers of 64 bits, text sorted by
 // bytes, and a growing `rowid` in every table.

@@ -134,6 +134,15 @@ PostgresConnection::Options ListOptions(PostgresConnection::Options options) {
   return options;
 }
 
+// No time-outs, because a step may take minutes, and another engine may take them before. Only
+// locks of tables have one (kMigrationLockTimeout).
+PostgresConnection::Options MigrationOptions(PostgresConnection::Options options) {
+  options.statement_timeout = absl::ZeroDuration();
+  options.lock_timeout = absl::ZeroDuration();
+  options.idle_in_transaction_timeout = absl::ZeroDuration();
+  return options;
+}
+
 PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
   options.connect_timeout = kMaxLeaseWait;
   options.statement_timeout = kMaxLeaseWait;
@@ -144,23 +153,20 @@ PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options& options) {
-  // No time-outs here, because another engine may migrate for minutes.
-  const PostgresConnection::Options patient = {.url = options.url,
-                                               .statement_timeout = absl::ZeroDuration(),
-                                               .lock_timeout = absl::ZeroDuration(),
-                                               .idle_in_transaction_timeout = absl::ZeroDuration()};
-  const auto migrate = [&]() -> absl::Status {
+  const PostgresConnection::Options patient = MigrationOptions({.url = options.url});
+  const auto prepare = [&]() -> absl::Status {
     PostgresConnection connection(patient);
     RETURN_IF_ERROR(CheckSessions(connection, patient));
-    return MigratePostgres(connection);
+    return PreparePostgres(connection, options.schema);
   };
   RETURN_IF_ERROR(
-      Insist("migrate", SteadyNow() + options.open_timeout, /*given_up=*/nullptr, migrate));
+      Insist("open", SteadyNow() + options.open_timeout, /*given_up=*/nullptr, prepare));
   return std::unique_ptr<PostgresStore>(new PostgresStore(options));
 }
 
 PostgresStore::PostgresStore(const Options& options)
-    : connection_options_({.url = options.url, .given_up = &given_up_}),
+    : schema_(options.schema),
+      connection_options_({.url = options.url, .given_up = &given_up_}),
       readers_(connection_options_, options.max_read_connections),
       listers_(ListOptions(connection_options_), options.max_list_connections),
       writers_(connection_options_, options.max_write_connections),
@@ -175,6 +181,14 @@ absl::StatusOr<StoredState> PostgresStore::TakeLeadership() {
     if (!absl::IsUnavailable(state.status()) || given_up_) return state;
     absl::SleepFor(backoff.Next());
   }
+}
+
+absl::Status PostgresStore::Migrate(int64_t term) {
+  const PostgresConnection::Options patient = MigrationOptions(connection_options_);
+  return Insist("migrate", absl::InfiniteFuture(), &given_up_, [&] {
+    PostgresConnection connection(patient);
+    return MigratePostgres(connection, schema_, term);
+  });
 }
 
 absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "services/engine/store/postgres/connection.h"
 #include "services/engine/store/postgres/connection_pool.h"
+#include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
 
 namespace lathe::engine {
@@ -31,14 +32,19 @@ class PostgresStore : public SqlStore {
     int max_write_connections = 2;
     // Time that Open waits for a server that cannot be reached.
     absl::Duration open_timeout = absl::Seconds(30);
+    // Schema that the store uses. Tests stand for another release.
+    Schema schema = OwnSchema();
   };
 
-  // Opens the store and migrates its schema. Returns Unavailable when the server cannot be reached,
-  // and FailedPrecondition when the schema is newer than this binary.
+  // Opens the store. Makes the schema if the database is empty, else leaves it to the leader's
+  // Migrate. Returns Unavailable when the server cannot be reached, and FailedPrecondition when the
+  // schema is newer and this binary cannot use it.
   static absl::StatusOr<std::unique_ptr<PostgresStore>> Open(const Options& options);
 
   // Also waits while the database is away.
   absl::StatusOr<StoredState> TakeLeadership() override;
+  // Tries again until the database is back and its locks are free.
+  absl::Status Migrate(int64_t term) override;
   // Also removes bodies that no request needs. Waits for the database without a time limit.
   absl::StatusOr<StoredState> Load(int64_t term) override;
   // Waits while the database is away, locked or full. Fails when another engine leads, or for an
@@ -74,6 +80,7 @@ class PostgresStore : public SqlStore {
   absl::Status FindOutcome(int64_t term, int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   std::atomic<bool> given_up_ = false;
+  const Schema schema_;
   const PostgresConnection::Options connection_options_;
   PostgresPool readers_;
   PostgresPool listers_;

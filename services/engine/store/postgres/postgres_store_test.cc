@@ -89,14 +89,15 @@ TEST_CASE("PostgresStore: leaders that race have different terms, and no commit 
   CHECK(ReadInt(database, "SELECT count(*) FROM sessions") == static_cast<int64_t>(num_committed));
 }
 
-TEST_CASE("PostgresStore: a newer schema is refused naming both versions", "[store]") {
+TEST_CASE("PostgresStore: a newer schema that needs newer engines is refused naming both",
+          "[store]") {
   TestDatabase database;
   Open(database);
-  database.Connect().Execute("UPDATE schema_version SET version = 99");
+  database.Connect().Execute("UPDATE schema_version SET version = 99, min_protocol = 98");
   const auto opened = PostgresStore::Open({.url = database.url()});
   CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(opened.status().message()),
-             Catch::Contains("schema version 99") &&
+             Catch::Contains("schema version 99, which needs protocol 98") &&
                  Catch::Contains(absl::StrCat("knows version ", kSchemaVersion)));
 }
 

@@ -4,29 +4,27 @@
 #include <cstdint>
 #include <span>
 
-#include "absl/status/status.h"
-
 namespace lathe::engine {
 
 // Version of the schema that this binary writes.
-inline constexpr int kSchemaVersion = 15;
+inline constexpr int kSchemaVersion = 16;
 
-// One migration, run in one transaction: `common` first, then the part of the one database; empty:
-// no such part. `common` uses SQLite's types and keys, see PostgresDdl.
+// One step, run in one transaction: `common` first, then the part of the one database; empty: no
+// such part. `common` uses SQLite's types and keys, see PostgresDdl. The leader runs it, while
+// engines of the release before may wait to lead, and after a rollback they use what it has made.
+// So an expand step only adds: columns have a DEFAULT, which is also right for rows that those
+// engines write later. A contract step removes what no engine has used since an earlier release.
+// CheckMigrations (schema.h) checks both.
 struct Migration {
   const char* common = "";
   const char* sqlite = "";
   const char* postgres = "";
+  // 0: an expand step. Otherwise a contract step, and this is the protocol of the first release
+  // that works without what it removes.
+  int64_t unused_since = 0;
 };
 
 // Migrations from an empty database to kSchemaVersion. The first one makes version 1.
 std::span<const Migration> Migrations();
-
-// Returns FailedPrecondition, naming both versions, when the database is newer than this binary.
-absl::Status CheckSchemaVersion(int64_t version);
-
-// Each database keeps its version in a table with one row.
-inline constexpr char kReadVersion[] = "SELECT version FROM schema_version";
-inline constexpr char kWriteVersion[] = "UPDATE schema_version SET version = ?";
 
 }  // namespace lathe::engine

@@ -72,6 +72,9 @@ absl::StatusOr<StoredState> SqlStore::TakeLeadership() {
     const absl::StatusOr<int64_t> term = TakeLease(seen, LeaseRow());
     if (absl::IsAborted(term.status())) continue;
     if (!term.ok()) return term.status();
+    const absl::Status migrated = Migrate(*term);
+    if (absl::IsAborted(migrated)) continue;
+    RETURN_IF_ERROR(migrated);
     absl::StatusOr<StoredState> state = Load(*term);
     // Load failed with FailedPrecondition: another process has become the leader already.
     if (!absl::IsFailedPrecondition(state.status())) return state;

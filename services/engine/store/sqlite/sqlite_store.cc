@@ -6,8 +6,8 @@
 #include "absl/time/clock.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/sql/migrations.h"
 #include "services/engine/store/sql/purge.h"
+#include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
 
@@ -35,23 +35,18 @@ constexpr char kCreateVersion[] =
 
 constexpr char kReadTerm[] = "SELECT term FROM leader";
 
-int64_t ReadVersion(Connection& connection) {
-  Query read = connection.Prepare(kReadVersion);
-  read.Next();
-  return read.Int();
-}
-
-// Runs each missing migration in a transaction of its own. Returns FailedPrecondition, naming both
-// versions, when the database is newer than this binary.
-absl::Status Migrate(Connection& connection) {
+// Runs each missing step in a transaction of its own. No other process uses the database.
+absl::Status MigrateSqlite(Connection& connection, const Schema& schema) {
   connection.Execute(kCreateVersion);
-  const int64_t version = ReadVersion(connection);
-  RETURN_IF_ERROR(CheckSchemaVersion(version));
-  for (int64_t next = version; next < kSchemaVersion; ++next) {
+  SchemaState state = ReadSchema(connection);
+  RETURN_IF_ERROR(CheckSchema(state, schema));
+  while (state.version < schema.version()) {
+    const Migration& step = schema.migrations[state.version];
+    state = NextState(state, schema);
     SQLite::Transaction transaction(connection.database());
-    connection.Execute(Migrations()[next].common);
-    connection.Execute(Migrations()[next].sqlite);
-    connection.Prepare(kWriteVersion).Bind(next + 1).Run();
+    connection.Execute(step.common);
+    connection.Execute(step.sqlite);
+    WriteSchema(connection, state);
     transaction.commit();
     FailPoint("engine.migration.step");
   }
@@ -77,7 +72,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const Options& op
   return Guarded([&]() -> absl::StatusOr<std::unique_ptr<SqliteStore>> {
     ASSIGN_OR_RETURN(BodyFiles bodies, BodyFiles::Open(options.bodies_dir));
     std::unique_ptr<SqliteStore> store(new SqliteStore(options, std::move(bodies)));
-    RETURN_IF_ERROR(store->Prepare());
+    RETURN_IF_ERROR(store->Prepare(options.schema));
     return store;
   });
 }
@@ -87,10 +82,10 @@ SqliteStore::SqliteStore(const Options& options, BodyFiles bodies)
       writer_(options.database.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE),
       readers_(options.database.string()) {}
 
-absl::Status SqliteStore::Prepare() {
+absl::Status SqliteStore::Prepare(const Schema& schema) {
   absl::MutexLock lock(&write_mu_);
   writer_.Execute(kPragmas);
-  RETURN_IF_ERROR(Migrate(writer_));
+  RETURN_IF_ERROR(MigrateSqlite(writer_, schema));
   SweepPayloads(writer_);
   bodies_.RemoveAllBut(LiveBodyIds(writer_));
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sqlite/body_files.h"
 #include "services/engine/store/sqlite/connection.h"
@@ -26,9 +27,12 @@ class SqliteStore : public SqlStore {
     std::filesystem::path database;
     // Directory of bodies larger than kInlineBodyBytes; created when missing.
     std::filesystem::path bodies_dir;
+    // Schema that the store uses. Tests stand for another release.
+    Schema schema = OwnSchema();
   };
 
-  // Opens the store: migrates the schema, then removes bodies that no live request names.
+  // Opens the store: migrates the schema, then removes bodies that no live request names. Returns
+  // FailedPrecondition when the schema is newer and this binary cannot use it.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const Options& options);
 
   absl::StatusOr<StoredState> Load(int64_t term) override;
@@ -45,7 +49,7 @@ class SqliteStore : public SqlStore {
   absl::Status Read(const Work& work) override;
   absl::Status Change(const Work& work) override;
 
-  absl::Status Prepare();
+  absl::Status Prepare(const Schema& schema);
   absl::Status CheckTermLocked(int64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status CommitLocked(int64_t term, std::span<const Write> writes,
                             std::span<const Blob> blobs, std::vector<std::string>& dropped_bodies)

@@ -12,11 +12,13 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/sqlite/connection.h"
 #include "services/engine/store/sqlite/sqlite_harness.h"
+#include "services/engine/store/testing/later_schemas.h"
 #include "services/engine/store/testing/store_rows.h"
 
 namespace lathe::engine {
@@ -63,17 +65,54 @@ TEST_CASE("SqliteStore: purges and searches find their rows by index, in its ord
   }
 }
 
-TEST_CASE("SqliteStore: a newer schema is refused naming both versions", "[store]") {
+TEST_CASE("SqliteStore: a newer schema that needs newer engines is refused naming both",
+          "[store]") {
   SqliteHarness harness;
   {
     Connection connection(harness.options().database.string(), SQLite::OPEN_READWRITE);
-    connection.Execute("UPDATE schema_version SET version = 99");
+    connection.Execute("UPDATE schema_version SET version = 99, min_protocol = 98");
   }
   const auto opened = SqliteStore::Open(harness.options());
   CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(opened.status().message()),
-             Catch::Contains("schema version 99") &&
+             Catch::Contains("schema version 99, which needs protocol 98") &&
                  Catch::Contains(absl::StrCat("knows version ", kSchemaVersion)));
+}
+
+TEST_CASE("SqliteStore: after a rollback a release uses the schema of the next one", "[store]") {
+  SqliteHarness harness;
+  const LaterSchemas later;
+  SqliteStore::Options next = harness.options();
+  next.database = harness.dir() / "rollback.db";
+  SqliteStore::Options own = next;
+  next.schema = later.Next();
+  std::vector<std::string> expected;
+  // Upgrade, rollback, upgrade again. Each release reads what the others have written.
+  for (const SqliteStore::Options* options : {&own, &next, &own, &next}) {
+    auto store = SqliteStore::Open(*options);
+    INFO(store.status());
+    REQUIRE(store.ok());
+    expected.push_back(absl::StrCat("s", expected.size()));
+    CommitAsLeader(**store, {PutSession{TestSession(expected.back())}});
+    for (const std::string& id : expected) CHECK((*store)->FindSession("t1", id)->has_value());
+  }
+  Connection connection(own.database.string(), SQLite::OPEN_READONLY);
+  CHECK(ReadInt(connection, "SELECT version FROM schema_version") == kSchemaVersion + 1);
+  CHECK(ReadInt(connection, "SELECT min_protocol FROM schema_version") == 0);
+}
+
+TEST_CASE("SqliteStore: after a contract step the release before the last is refused", "[store]") {
+  SqliteHarness harness;
+  const LaterSchemas later;
+  SqliteStore::Options options = harness.options();
+  options.database = harness.dir() / "contract.db";
+  REQUIRE(SqliteStore::Open(options).ok());
+  options.schema = later.AfterNext();
+  REQUIRE(SqliteStore::Open(options).ok());
+  options.schema = OwnSchema();
+  CHECK(SqliteStore::Open(options).status().code() == absl::StatusCode::kFailedPrecondition);
+  options.schema = later.Next();
+  CHECK(SqliteStore::Open(options).ok());
 }
 
 TEST_CASE("SqliteStore: a file that is no database is an error, not a crash", "[store]") {
@@ -153,6 +192,7 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
     raw.exec("DROP TABLE versions");
     raw.exec("DROP TABLE lease");
     raw.exec("ALTER TABLE leader DROP COLUMN last_commit");
+    raw.exec("ALTER TABLE schema_version DROP COLUMN min_protocol");
     raw.exec("UPDATE schema_version SET version = 5");
   }
   auto store = SqliteStore::Open(options);
