@@ -1,6 +1,10 @@
 #include "services/engine/dispatcher/report_decoder.h"
 
 #include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "libs/common/rpc/testing/recorded_messages.h"
 
 namespace lathe::engine {
 namespace {
@@ -63,6 +67,45 @@ TEST_CASE("Ready: a base model comes with its modules in their order", "[dispatc
         std::vector<LoraModule>{{"lm_head", LoraFamily::kUnembedding},
                                 {"router", LoraFamily::kMlp},
                                 {"q_proj", LoraFamily::kAttention}});
+}
+
+// Ids that the core finds an operation or a version by.
+std::string IdOf(const v1::WorkerMessage& message) {
+  switch (message.message_case()) {
+    case v1::WorkerMessage::kHello:
+      return ToEvent(message.hello()).group;
+    case v1::WorkerMessage::kReady:
+      return ToReady(message.ready().model()).row.name;
+    case v1::WorkerMessage::kStarted:
+      return ToEvent("g", 1, message.started()).request_ids.at(0);
+    case v1::WorkerMessage::kDone:
+      return ToEvent("g", 1, message.done(), "result").request_id;
+    case v1::WorkerMessage::kVersionLoaded:
+      return ToEvent("g", 1, message.version_loaded()).version_id;
+    case v1::WorkerMessage::kVersionServed:
+      return ToEvent("g", 1, message.version_served()).version_id;
+    case v1::WorkerMessage::kVersionFailed:
+      return ToEvent("g", 1, message.version_failed()).version_id;
+    case v1::WorkerMessage::kSnapshotDone:
+      return ToEvent("g", 1, message.snapshot_done()).snapshot_id;
+    case v1::WorkerMessage::kVersionSaved:
+      return ToEvent("g", 1, message.version_saved()).version_id;
+    case v1::WorkerMessage::kSampleProgress:
+      return ToTokens(message.sample_progress()).at(0).request_id;
+    default:
+      return "not converted";
+  }
+}
+
+TEST_CASE("Reports: those of the release before are understood", "[dispatcher]") {
+  const std::vector<v1::WorkerMessage> messages =
+      RecordedMessages<v1::WorkerMessage>(LATHE_COMPAT_DIR "/WorkerPool.txtpb");
+  CHECK(messages.size() >= 14);
+  for (const v1::WorkerMessage& message : messages) {
+    INFO(message.DebugString());
+    CHECK(message.epoch() == 1);
+    CHECK_FALSE(IdOf(message).empty());
+  }
 }
 
 }  // namespace

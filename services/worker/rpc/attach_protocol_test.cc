@@ -6,6 +6,7 @@
 
 #include <variant>
 
+#include "libs/common/rpc/testing/recorded_messages.h"
 #include "services/worker/rpc/testing/fake_executor.h"
 #include "services/worker/rpc/testing/test_messages.h"
 
@@ -410,6 +411,32 @@ TEST_CASE("Die ends the process with its reason", "[rpc]") {
   worker.protocol.BeginStream("s");
   CHECK(worker.protocol.Receive(die) == Verdict::kDie);
   CHECK(worker.protocol.reason() == "wrong secret");
+}
+
+TEST_CASE("commands of the release before are obeyed", "[rpc]") {
+  const std::vector<lathe::v1::EngineMessage> messages =
+      RecordedMessages<lathe::v1::EngineMessage>(LATHE_COMPAT_DIR "/WorkerPool.txtpb");
+  CHECK(messages.size() >= 20);
+  for (lathe::v1::EngineMessage message : messages) {
+    if (message.has_piece()) continue;  // holds no whole message
+    INFO(message.DebugString());
+    Worker worker;
+    worker.protocol.BeginStream("s");
+    worker.protocol.Receive(Form(3, 1));
+    message.set_epoch(3);
+    const size_t num_before = worker.executor.commands().size();
+    const Verdict verdict = worker.protocol.Receive(message);
+    if (message.has_die()) {
+      CHECK(verdict == Verdict::kDie);
+      continue;
+    }
+    CHECK(verdict == Verdict::kContinue);
+    // A command runs, or is answered: that of a recorded message may name impossible values.
+    if (message.has_form() || message.has_adopt() || message.has_heartbeat() || message.has_ack()) {
+      continue;
+    }
+    CHECK(worker.executor.commands().size() + worker.Drain().size() > num_before);
+  }
 }
 
 }  // namespace
