@@ -40,6 +40,7 @@ class EnginePair:
         self.url = f"http://127.0.0.1:{self.port}"
         self.pages = {name: free_port() for name in ENGINES}
         self.processes = {}
+        self.programs = {}  # by process: the folder of its programs, to mix two builds
         self.api_key = None
 
     def __enter__(self):
@@ -92,7 +93,7 @@ class EnginePair:
         os.makedirs(os.path.dirname(self._log_path(name)), exist_ok=True)
         with open(self._log_path(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(BIN / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
+                [str(self.programs.get(name, BIN) / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
                 stdout=log, stderr=log, env=self.env)
 
     def _make_run_dirs(self):
@@ -184,6 +185,9 @@ class EnginePair:
                 return log.read()
         except FileNotFoundError:  # it has not been started yet
             return ""
+
+    def wait_log(self, name, text, timeout=60):
+        self._wait(lambda: text in self.log(name), f"'{text}' in the log of {name}", timeout)
 
     def create_key(self, tenant, scopes=()):
         """As LatheServer."""
