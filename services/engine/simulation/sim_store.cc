@@ -111,6 +111,7 @@ void SimStore::Write(const CompleteRequest& write) {
   row.state = write.state;
   row.done_at = write.done_at;
   row.outcome = write.outcome;
+  row.result_bytes = write.result_bytes;
   results_[write.request_id] = result->second;
   History& history = history_.at(write.request_id);
   history.row.state = write.state;
@@ -126,11 +127,21 @@ void SimStore::Write(const MarkDelivered& write) {
   }
 }
 
+void SimStore::Write(const DropResult& write) {
+  const auto it = requests_.find(write.request_id);
+  if (it == requests_.end()) return;
+  results_.erase(write.request_id);
+  it->second.result_bytes = -1;
+}
+
 void SimStore::Write(const PurgeResults& write) {
   for (auto it = requests_.begin(); it != requests_.end();) {
     const RequestRow& row = it->second;
     const bool delivered = row.delivered_at > 0 && row.delivered_at < write.delivered_before;
-    if (!IsLive(row) && (row.done_at < write.done_before || delivered)) results_.erase(it->first);
+    if (!IsLive(row) && (row.done_at < write.done_before || delivered)) {
+      results_.erase(it->first);
+      it->second.result_bytes = 0;
+    }
     if (IsLive(row) || row.done_at >= write.rows_before || IsInLog(row)) {
       ++it;
       continue;
@@ -160,13 +171,13 @@ bool SimStore::IsInLog(const RequestRow& row) const {
 
 bool SimStore::IsNeeded(const RequestRow& row, const std::set<std::string>& live,
                         int64_t now) const {
-  if (IsLive(row)) return true;
+  const bool has_result = results_.count(row.request_id) > 0;
+  if (IsLive(row) || (row.delivered_at == 0 && has_result)) return true;
   if (live.count(row.owner_id) == 0) return false;
   if (row.op_class == OpClass::kModel || row.kind == OperationKind::kLoadWeights) return true;
-  if (row.state == RequestState::kFailed && row.done_at > now - kDay) return true;
-  const bool has_result = results_.count(row.request_id) > 0;
+  const bool is_recent = row.done_at > now - kDay && row.result_bytes >= 0;
+  if (row.state == RequestState::kFailed && is_recent) return true;
   if (row.op_class != OpClass::kTrain) return has_result;
-  if (has_result && row.delivered_at == 0) return true;
   const ModelRow& model = models_.at(row.owner_id);
   return row.seq_id > model.closed_seq || row.seq_id > model.gradient_from_seq ||
          row.seq_id > model.log_from_seq;

@@ -94,6 +94,7 @@ class SimStore {
   void Write(const DropBody& write) { bodies_.erase(write.body_id); }
   void Write(const PurgeResults& write);
   void Write(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
+  void Write(const DropResult& write);
   void Write(const AppendAudit&) {}
   void Write(const SetSessionProject&) {}
   void Write(const AddUsage&) {}

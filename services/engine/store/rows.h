@@ -106,6 +106,9 @@ struct RequestRow {
   // seqs that it applied and the applied_seq before it. For a done load_weights or named save: the
   // directory.
   std::string outcome;
+  // Encoded size of the result; 0: there is none, or its size is unknown; -1: the tenant's limit of
+  // unfetched results removed it.
+  int64_t result_bytes = 0;
 };
 
 // A model's state on disk: weights, moments, accumulator. Each model keeps its two newest
@@ -209,14 +212,21 @@ struct GroupRow {
   bool is_draining = false;  // true if other groups are to take its models and samples
 };
 
+// A limit that the options of the engine decide.
+inline constexpr int64_t kDefaultLimit = -1;
+
 // Limits of a tenant; 0 means no limit.
 struct QuotaRow {
   std::string tenant_id;
-  int64_t requests_per_minute = 0;  // requests that become futures
-  int64_t tokens_per_minute = 0;    // tokens of those requests, as sent
-  int64_t queued_bytes = 0;         // total size of the bodies of unfinished requests
-  int64_t stored_bytes = 0;         // total size of the checkpoints
-  int64_t adapters = 0;             // number of live models
+  int64_t requests_per_minute = 0;            // requests that become futures
+  int64_t tokens_per_minute = 0;              // tokens of those requests, as sent
+  int64_t queued_bytes = 0;                   // total size of the bodies of unfinished requests
+  int64_t stored_bytes = 0;                   // total size of the checkpoints
+  int64_t adapters = 0;                       // number of live models
+  int64_t sessions = kDefaultLimit;           // number of sessions that have not ended
+  int64_t samplers = kDefaultLimit;           // number of live samplers
+  int64_t unfetched_results = kDefaultLimit;  // number of finished results that nobody fetched
+  int64_t unfetched_bytes = kDefaultLimit;    // total size of these results
 };
 
 // One entry of the audit log: the actor, the action, the object and the outcome. Entries never
@@ -278,6 +288,11 @@ struct CompleteRequest {
   int64_t done_at = 0;
   int64_t completion_number = 0;  // nonzero for a sample, see CompletionNumber
   std::string outcome;            // see RequestRow
+  int64_t result_bytes = 0;       // see RequestRow
+};
+// Removes a result that no client has fetched. The row answers "expired".
+struct DropResult {
+  std::string request_id;
 };
 struct MarkDelivered {
   std::string request_id;
@@ -348,12 +363,12 @@ using Write =
     std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched, CompleteRequest,
                  MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler, PutBaseModel, PutGroup,
                  DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage,
-                 PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion>;
+                 PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion, DropResult>;
 
 // Everything a new leader needs:
 //   - sessions that have not ended, or ended within a day (heartbeat_at),
 //   - models and samplers of sessions that have not ended,
-//   - live requests, and finished ones whose result is still kept,
+//   - live requests, and finished ones whose result is still kept or was never fetched,
 //   - refused requests, which never have a result, for a day,
 //   - requests above the log_from_seq of such models,
 //   - complete checkpoints,

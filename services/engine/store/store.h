@@ -48,7 +48,8 @@ struct StoredResult {
 struct RequestStatus {
   OperationKind kind = OperationKind::kForwardBackward;
   RequestState state = RequestState::kAccepted;
-  bool result_expired = false;  // true if it is finished and retention removed the result
+  // True if it is finished and its result was removed, by retention or by a limit of the tenant.
+  bool result_expired = false;
 };
 
 // Largest number of rows behind the start of a page that total_count counts.

@@ -50,6 +50,7 @@ void FakeStore::Apply(const CompleteRequest& write) {
   row.state = write.state;
   row.done_at = write.done_at;
   row.outcome = write.outcome;
+  row.result_bytes = write.result_bytes;
 }
 
 void FakeStore::Apply(const MarkDelivered& write) {

@@ -53,6 +53,7 @@ class FakeStore {
   void Apply(const DropBody& write) { dropped_bodies_.insert(write.body_id); }
   void Apply(const PurgeResults& write);
   void Apply(const PutQuota& write) { quotas_[write.row.tenant_id] = write.row; }
+  void Apply(const DropResult& write) { requests_.at(write.request_id).result_bytes = -1; }
   void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
   void Apply(const SetSessionProject& write);
   void Apply(const AddUsage& write) { usage_.push_back(write.row); }

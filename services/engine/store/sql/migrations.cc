@@ -271,6 +271,16 @@ constexpr char kMigration16[] = R"sql(
 ALTER TABLE schema_version ADD COLUMN min_protocol INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Limits of a tenant that have a default; -1 means the default. Sizes of the results: 0 without a
+// result, -1 if the tenant's limit removed the result.
+constexpr char kMigration17[] = R"sql(
+ALTER TABLE quotas ADD COLUMN sessions INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE quotas ADD COLUMN samplers INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE quotas ADD COLUMN unfetched_results INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE quotas ADD COLUMN unfetched_bytes INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE requests ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -288,6 +298,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration14, .sqlite = kSqliteMigration14, .postgres = kPostgresMigration14},
     {.common = kMigration15},
     {.common = kMigration16},
+    {.common = kMigration17},
 }};
 
 }  // namespace

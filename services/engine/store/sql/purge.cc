@@ -22,11 +22,13 @@ Statements OfResults(const char* at, const char* kept) {
   const std::string due = absl::StrCat(kept, " AND ", at, " < ?1");
   const std::string in_piece = absl::StrCat("SELECT request_id FROM requests WHERE ", due, " AND ",
                                             at, " <= ?2 AND (", at, " < ?2 OR rowid <= ?3)");
-  return {.find_end = absl::StrCat("SELECT ", at, ", rowid FROM requests WHERE ", due, " ORDER BY ",
-                                   at, ", rowid LIMIT 1 OFFSET ?2"),
-          .changes = {absl::StrCat("DELETE FROM results WHERE request_id IN (", in_piece, ")"),
-                      absl::StrCat("UPDATE requests SET has_result = 0 WHERE request_id IN (",
-                                   in_piece, ")")}};
+  return {
+      .find_end = absl::StrCat("SELECT ", at, ", rowid FROM requests WHERE ", due, " ORDER BY ", at,
+                               ", rowid LIMIT 1 OFFSET ?2"),
+      .changes = {
+          absl::StrCat("DELETE FROM results WHERE request_id IN (", in_piece, ")"),
+          absl::StrCat("UPDATE requests SET has_result = 0, result_bytes = 0 WHERE request_id IN (",
+                       in_piece, ")")}};
 }
 
 // Returns the statements that delete request rows. The piece begins behind a row, because rows that

@@ -154,7 +154,8 @@ void BindRow(Query& query, const RequestRow& row) {
   query.Bind(row.request_id, row.tenant_id, row.owner_id, row.op_class, row.seq_id, row.kind,
              row.state, row.content_hash, row.body_id, row.body_bytes, row.tokens);
   query.BindBytes(row.plan);
-  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at, row.outcome);
+  query.Bind(row.epoch, row.accepted_at, row.done_at, row.delivered_at, row.outcome,
+             row.result_bytes);
 }
 
 void ReadRow(Query& query, RequestRow& row) {
@@ -175,6 +176,7 @@ void ReadRow(Query& query, RequestRow& row) {
   row.done_at = query.Int();
   row.delivered_at = query.Int();
   row.outcome = query.Text();
+  row.result_bytes = query.Int();
 }
 
 void ReadRow(Query& query, CompletionRow& row) {
@@ -333,7 +335,8 @@ void ReadRow(Query& query, AuditRow& row) {
 
 void BindRow(Query& query, const QuotaRow& row) {
   query.Bind(row.tenant_id, row.requests_per_minute, row.tokens_per_minute, row.queued_bytes,
-             row.stored_bytes, row.adapters);
+             row.stored_bytes, row.adapters, row.sessions, row.samplers, row.unfetched_results,
+             row.unfetched_bytes);
 }
 
 void ReadRow(Query& query, QuotaRow& row) {
@@ -343,6 +346,10 @@ void ReadRow(Query& query, QuotaRow& row) {
   row.queued_bytes = query.Int();
   row.stored_bytes = query.Int();
   row.adapters = query.Int();
+  row.sessions = query.Int();
+  row.samplers = query.Int();
+  row.unfetched_results = query.Int();
+  row.unfetched_bytes = query.Int();
 }
 
 void BindRow(Query& query, const UsageRow& row) {

@@ -37,7 +37,7 @@ inline constexpr char kModelColumns[] =
 inline constexpr char kRequestColumns[] =
     "request_id, tenant_id, owner_id, op_class, seq_id, kind, state, content_hash, body_id, "
     "body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at, "
-    "outcome";
+    "outcome, result_bytes";
 inline constexpr char kCheckpointColumns[] =
     "tinker_path, model_id, tenant_id, kind, name, dir, state, base_model, lora_rank, "
     "lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, target_modules, applied_seq, "
@@ -61,7 +61,8 @@ inline constexpr char kAuditColumns[] =
     "at, tenant_id, resource, event, actor, object, outcome, details";
 
 inline constexpr char kQuotaColumns[] =
-    "tenant_id, requests_per_minute, tokens_per_minute, queued_bytes, stored_bytes, adapters";
+    "tenant_id, requests_per_minute, tokens_per_minute, queued_bytes, stored_bytes, adapters, "
+    "sessions, samplers, unfetched_results, unfetched_bytes";
 
 inline constexpr char kUsageColumns[] =
     "tenant_id, hour, session_id, base_model, forward_tokens, forward_backward_tokens, "

@@ -18,17 +18,20 @@ constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
 // Requests to load; ?1 is the time one day ago. The ended ones are:
+//   - those whose result no client has fetched: a limit counts them,
 //   - those that answer duplicate requests (except training whose result was delivered, which no
 //   client requests again),
-//   - refused ones, which have no result, for a day,
+//   - failed ones for a day: refused ones have no result. Those whose result a limit removed are
+//   left out, as they may be many,
 //   - those with facts that the row of their model does not hold,
 //   - loads (kind 8), which show the operations that arrived before their outcome was known.
 constexpr char kNeededRequests[] =
     "state < 3"
+    " OR (delivered_at = 0 AND result_bytes > 0)"
     " OR owner_id IN (SELECT session_id FROM live)"
     " OR (owner_id IN (SELECT model_id FROM models JOIN live USING (session_id) UNION ALL"
     "   SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
-    "  AND (kind = 8 OR (state = 4 AND done_at > ?1)"
+    "  AND (kind = 8 OR (state = 4 AND done_at > ?1 AND result_bytes >= 0)"
     "   OR ((op_class <> 1 OR delivered_at = 0) AND EXISTS"
     "    (SELECT 1 FROM results WHERE results.request_id = requests.request_id))"
     "   OR (op_class = 1 AND EXISTS (SELECT 1 FROM models WHERE model_id = requests.owner_id"

@@ -22,12 +22,15 @@ constexpr char kMarkDispatched[] =
 // The first result of a request stays, so that two reads of a result are byte-identical.
 constexpr char kEndRequest[] =
     "UPDATE requests SET state = ?2, done_at = ?3, completion_number = ?4, outcome = ?5,"
-    " has_result = 1"
+    " has_result = 1, result_bytes = ?6"
     " WHERE request_id = ?1 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?1)";
 constexpr char kInsertResult[] =
     "INSERT INTO results (request_id, bytes) VALUES (?, ?) ON CONFLICT DO NOTHING";
 constexpr char kMarkDelivered[] =
     "UPDATE requests SET delivered_at = ?2 WHERE request_id = ?1 AND delivered_at = 0";
+constexpr char kDeleteResult[] = "DELETE FROM results WHERE request_id = ?";
+constexpr char kMarkDropped[] =
+    "UPDATE requests SET has_result = 0, result_bytes = -1 WHERE request_id = ?";
 constexpr char kDeleteSampler[] = "DELETE FROM samplers WHERE sampling_session_id = ?";
 constexpr char kDropPayload[] = "DELETE FROM payloads WHERE body_id = ?";
 constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?";
@@ -151,7 +154,8 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
         absl::StrFormat("request %s completes without its result", write.request_id));
   }
   connection_.Prepare(kEndRequest)
-      .Bind(write.request_id, write.state, write.done_at, write.completion_number, write.outcome)
+      .Bind(write.request_id, write.state, write.done_at, write.completion_number, write.outcome,
+            write.result_bytes)
       .Run();
   connection_.Prepare(kInsertResult).Bind(write.request_id).BindBytes(result->second).Run();
   return absl::OkStatus();
@@ -159,6 +163,12 @@ absl::Status WriteApplier::operator()(const CompleteRequest& write) {
 
 absl::Status WriteApplier::operator()(const MarkDelivered& write) {
   connection_.Prepare(kMarkDelivered).Bind(write.request_id, write.delivered_at).Run();
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const DropResult& write) {
+  connection_.Prepare(kDeleteResult).Bind(write.request_id).Run();
+  connection_.Prepare(kMarkDropped).Bind(write.request_id).Run();
   return absl::OkStatus();
 }
 

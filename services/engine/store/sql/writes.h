@@ -51,6 +51,7 @@ class WriteApplier {
   absl::Status operator()(const PurgeResults&) { return absl::OkStatus(); }
   absl::Status operator()(const AppendAudit& write);
   absl::Status operator()(const PutQuota& write);
+  absl::Status operator()(const DropResult& write);
   absl::Status operator()(const SetSessionProject& write);
   absl::Status operator()(const AddUsage& write);
 

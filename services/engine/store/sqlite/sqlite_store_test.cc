@@ -193,6 +193,11 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
     raw.exec("DROP TABLE lease");
     raw.exec("ALTER TABLE leader DROP COLUMN last_commit");
     raw.exec("ALTER TABLE schema_version DROP COLUMN min_protocol");
+    for (const char* const column :
+         {"sessions", "samplers", "unfetched_results", "unfetched_bytes"}) {
+      raw.exec(absl::StrCat("ALTER TABLE quotas DROP COLUMN ", column));
+    }
+    raw.exec("ALTER TABLE requests DROP COLUMN result_bytes");
     raw.exec("UPDATE schema_version SET version = 5");
   }
   auto store = SqliteStore::Open(options);

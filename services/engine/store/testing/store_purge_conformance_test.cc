@@ -108,5 +108,77 @@ TEST_CASE("Store: a leader that was replaced purges nothing", "[store]") {
   CHECK(CountResults(harness->store(), 1) == 1);
 }
 
+TEST_CASE("Store: a removed result is gone, and its request is not loaded for its failure",
+          "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  ModelRow model = TestModel("s1:train:0");
+  model.closed_seq = model.gradient_from_seq = model.log_from_seq = 10;
+  std::vector<Write> writes = {PutSession{TestSession("s1")}, PutModel{model}};
+  int64_t seq = 0;
+  for (const char* id : {"a", "b"}) {
+    writes.push_back(InsertRequest{TestRequest(id, ++seq)});
+    CompleteRequest complete{id, RequestState::kFailed, "x", /*done_at=*/int64_t{1} << 62};
+    complete.result_bytes = 6;
+    writes.push_back(complete);
+  }
+  const std::vector<Blob> blobs = {{"x", "result"}};
+  REQUIRE(store.Commit(term, writes, blobs).ok());
+  const std::vector<Write> drop = {DropResult{"a"}};
+  REQUIRE(store.Commit(term, drop, {}).ok());
+  harness->Reopen();
+  CHECK_FALSE(harness->store().ReadResult("t1", "a")->has_value());
+  CHECK((*harness->store().FindRequest("t1", "a"))->result_expired);
+  CHECK(harness->store().ReadResult("t1", "b")->has_value());
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state->requests.size() == 1);
+  CHECK(state->requests[0].request_id == "b");
+  CHECK(state->requests[0].result_bytes == 6);
+}
+
+TEST_CASE("Store: results that nobody has fetched are loaded after the end of their session",
+          "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  std::vector<Write> writes;
+  for (int64_t i = 1; i <= 2; ++i) {
+    const std::string id = absl::StrCat("r", i);
+    writes.push_back(InsertRequest{TestRequest(id, i)});
+    CompleteRequest complete{id, RequestState::kDone, "x", /*done_at=*/50};
+    complete.result_bytes = i;
+    writes.push_back(complete);
+  }
+  writes.push_back(MarkDelivered{"r1", 60});
+  const std::vector<Blob> blobs = {{"x", "result"}};
+  REQUIRE(store.Commit(term, writes, blobs).ok());
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state->requests.size() == 1);
+  CHECK(state->requests[0].request_id == "r2");
+  CHECK(state->requests[0].result_bytes == 2);
+  PurgeAll(harness->store(), state->term, {.done_before = 100});
+  CHECK(harness->store().TakeLeadership()->requests.empty());
+}
+
+TEST_CASE("Store: limits of a tenant are kept, also those that have a default", "[store]") {
+  auto harness = MakeStoreHarness();
+  QuotaRow row;
+  row.tenant_id = "t1";
+  row.adapters = 3;
+  row.samplers = 4;
+  row.unfetched_bytes = 0;
+  CommitAsLeader(harness->store(), {PutQuota{row}});
+  harness->Reopen();
+  const absl::StatusOr<StoredState> state = harness->store().TakeLeadership();
+  REQUIRE(state->quotas.size() == 1);
+  CHECK(state->quotas[0].adapters == 3);
+  CHECK(state->quotas[0].sessions == kDefaultLimit);
+  CHECK(state->quotas[0].samplers == 4);
+  CHECK(state->quotas[0].unfetched_results == kDefaultLimit);
+  CHECK(state->quotas[0].unfetched_bytes == 0);
+}
+
 }  // namespace
 }  // namespace lathe::engine
