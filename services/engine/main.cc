@@ -98,6 +98,10 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.snapshot_interval = absl::ToInt64Nanoseconds(settings.snapshot_interval);
   options.core.snapshot_share = settings.snapshot_share;
   options.core.snapshot_log_bytes = int64_t{settings.snapshot_log_mib} << 20;
+  options.core.max_sessions_per_tenant = settings.max_sessions_per_tenant;
+  options.core.max_samplers_per_tenant = settings.max_samplers_per_tenant;
+  options.core.max_unfetched_results_per_tenant = settings.max_unfetched_results_per_tenant;
+  options.core.max_unfetched_bytes_per_tenant = settings.max_unfetched_bytes_per_tenant;
   options.checkpoints_dir = checkpoints_dir;
   options.trash_kept = settings.trash_kept;
   options.on_fatal = [&stop](const absl::Status& status) {

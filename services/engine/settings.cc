@@ -1,5 +1,8 @@
 #include "services/engine/settings.h"
 
+#include <cstdint>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/logging/log_level.h"
@@ -87,6 +90,22 @@ void AddVersionsAndSnapshots(OptionSet& options, Settings& settings) {
               "MiB of request bodies in a model's log, above which a snapshot is written at once");
 }
 
+void AddTenantLimits(OptionSet& options, Settings& settings) {
+  const CoreOptions defaults;
+  options.Add(&settings.max_sessions_per_tenant, "engine.max_sessions_per_tenant",
+              defaults.max_sessions_per_tenant,
+              "sessions of one tenant that have not ended, unless `lathe tenants set-quota` sets "
+              "another limit; 0: no limit");
+  options.Add(&settings.max_samplers_per_tenant, "engine.max_samplers_per_tenant",
+              defaults.max_samplers_per_tenant, "the same for live samplers");
+  options.Add(&settings.max_unfetched_results_per_tenant, "engine.max_unfetched_results_per_tenant",
+              defaults.max_unfetched_results_per_tenant,
+              "the same for finished results that no client has fetched; above it the oldest are "
+              "removed");
+  options.Add(&settings.max_unfetched_bytes_per_tenant, "engine.max_unfetched_bytes_per_tenant",
+              defaults.max_unfetched_bytes_per_tenant, "the same for the bytes of these results");
+}
+
 void AddLoraDefaults(OptionSet& options, Settings& settings) {
   const LoraDefaults lora;
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
@@ -114,6 +133,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddListeners(options, settings);
   AddTimeouts(options, settings);
   AddVersionsAndSnapshots(options, settings);
+  AddTenantLimits(options, settings);
   AddLoraDefaults(options, settings);
   options.Add(&settings.read_threads, "engine.read_threads", 4,
               "threads for listings, searches and other reads; one tenant uses half of them at "
@@ -165,6 +185,16 @@ absl::Status CheckSettings(const Settings& settings) {
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
+  }
+  const std::pair<const char*, int64_t> limits[] = {
+      {"max_sessions_per_tenant", settings.max_sessions_per_tenant},
+      {"max_samplers_per_tenant", settings.max_samplers_per_tenant},
+      {"max_unfetched_results_per_tenant", settings.max_unfetched_results_per_tenant},
+      {"max_unfetched_bytes_per_tenant", settings.max_unfetched_bytes_per_tenant}};
+  for (const auto& [name, limit] : limits) {
+    if (limit >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", limit, ", minimum is 0, which means no limit"));
   }
   if (settings.read_threads < 1 || settings.read_threads > 64) {
     return absl::InvalidArgumentError(

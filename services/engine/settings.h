@@ -1,6 +1,7 @@
 // The settings of lathe-engine; docs/operations.md explains them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct Settings {
   double snapshot_share = 0;
   int snapshot_log_mib = 0;
   int read_threads = 0;
+  int64_t max_sessions_per_tenant = 0;
+  int64_t max_samplers_per_tenant = 0;
+  int64_t max_unfetched_results_per_tenant = 0;
+  int64_t max_unfetched_bytes_per_tenant = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;

@@ -61,3 +61,19 @@ def test_a_rate_is_refused_with_when_to_come_back(lathe):
         assert refused.headers["x-should-retry"] == "true"
         assert "requests_per_minute is 1" in refused.json()["detail"]
         assert http.get("get_server_capabilities").status_code == 200
+
+
+def test_sessions_above_the_limit_are_refused_until_one_ends(lathe):
+    key = lathe.create_key("crowd")
+    set_quota(lathe, "crowd", sessions=1)
+    with httpx.Client(base_url=lathe.url + "/api/v1/", headers={"X-API-Key": key},
+                      timeout=30) as http:
+        new = {"tags": [], "user_metadata": {}}
+        assert http.post("create_session", json=new).status_code == 200
+        refused = http.post("create_session", json=new)
+        assert refused.status_code == 403
+        assert refused.json()["error"]["code"] == "session_quota"
+        assert "sessions is 1 and 1 are live" in refused.json()["detail"]
+        assert tenants(lathe)["crowd"][7:9] == ["1", "1"]
+        set_quota(lathe, "crowd", sessions=0)
+        assert http.post("create_session", json=new).status_code == 200

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -93,6 +94,42 @@ struct NotifyGroupDrain {
   bool is_draining = false;
   std::string left;  // what is still on it: "2 models, 1 request"; empty: nothing
   bool operator==(const NotifyGroupDrain&) const = default;
+};
+
+// The holdings of a tenant.
+struct TenantUsage {
+  int64_t num_rows = 0;  // unfinished requests
+  int64_t bytes = 0;     // size of their bodies
+  int64_t sessions = 0;  // sessions that have not ended
+  int64_t samplers = 0;
+  int64_t reserved_samplers = 0;  // samplers that unfinished saves will make
+  int64_t unfetched_results = 0;  // finished results that nobody has fetched
+  int64_t unfetched_bytes = 0;    // size of these results
+  bool operator==(const TenantUsage&) const = default;
+};
+
+// The use that the limits of a tenant still allow. A request beyond it would be refused now.
+struct TenantRoom {
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  int64_t rows = kNoLimit;
+  int64_t bytes = kNoLimit;
+  int64_t requests_from = 0;  // time at which a rate allows the next request
+  int64_t tokens = kNoLimit;  // tokens that a rate allows until `tokens_until`
+  int64_t tokens_until = 0;   // time at which the rate allows more tokens
+
+  bool Allows(const PayloadRef& payload, int64_t now) const {
+    return rows > 0 && payload.bytes <= bytes && now >= requests_from &&
+           (payload.tokens <= tokens || now >= tokens_until);
+  }
+  bool operator==(const TenantRoom&) const = default;
+};
+
+// The use or the room of a tenant has changed.
+struct NotifyTenant {
+  std::string tenant_id;
+  TenantUsage usage;
+  TenantRoom room;
 };
 
 // ---- commands to the group's worker
@@ -322,6 +359,6 @@ using Action =
     std::variant<Commit, Answer, MakeResult, NotifyDone, NotifyQueueState, NotifyModelState,
                  SendToWorker, DeleteFiles, DeleteOtherFiles, ForgetBody, ForgetResult,
                  RecordRecovery, CompareReplay, RecordWorkerLost, NotifyGroup, NotifyGroupDrain,
-                 RecordWeightTransfer, ContinueLater>;
+                 RecordWeightTransfer, ContinueLater, NotifyTenant>;
 
 }  // namespace lathe::engine

@@ -25,6 +25,7 @@
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/quotas.h"
 #include "services/engine/core/requests/requests.h"
+#include "services/engine/core/requests/tenant_usage.h"
 #include "services/engine/core/samplers/sample_placement.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/transfer_reports.h"
@@ -75,8 +76,10 @@ void Settle(State& s) {
   s.follow_ups.groups.clear();
   for (const std::string& id : s.follow_ups.sessions) EndIfComplete(s, id);
   s.follow_ups.sessions.clear();
+  RemoveUnfetchedResults(s);
   AnswerDrain(s);
   NotifyGroups(s);
+  NotifyTenants(s);
 }
 
 }  // namespace
@@ -138,6 +141,8 @@ void Core::Step(const Event& event, std::vector<Action>* out) {
   s.models.EndStep();
   s.fx.Finish(/*flush=*/std::holds_alternative<Tick>(event.body), out);
 }
+
+std::map<std::string, TenantUsage> Core::RecountUsage() const { return Recount(impl_->s); }
 
 int64_t Core::num_visited() const {
   const State& s = impl_->s;

@@ -3,7 +3,10 @@
 // same actions in any process.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "services/engine/core/actions.h"
@@ -37,6 +40,9 @@ class Core {
   // Number of records that walks over models, samplers and versions, and placements of samples have
   // visited. Tests bound it for each Step.
   int64_t num_visited() const;
+  // Counts what each tenant holds by walking over everything. Tests compare it with what
+  // NotifyTenant published.
+  std::map<std::string, TenantUsage> RecountUsage() const;
 
  private:
   struct Impl;

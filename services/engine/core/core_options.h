@@ -71,6 +71,14 @@ struct CoreOptions {
   int64_t max_rows_total = 262144;
   int64_t max_queued_bytes_per_tenant = int64_t{4} << 30;
   int64_t max_queued_bytes_total = int64_t{16} << 30;
+
+  // Limits of each tenant whose quota sets no other; 0: no limit. Above the limit of sessions or
+  // samplers, new ones are refused. Above the limits of finished results that nobody has fetched,
+  // the oldest of them are removed.
+  int64_t max_sessions_per_tenant = 10'000;
+  int64_t max_samplers_per_tenant = 100'000;
+  int64_t max_unfetched_results_per_tenant = 131'072;
+  int64_t max_unfetched_bytes_per_tenant = int64_t{8} << 30;
 };
 
 }  // namespace lathe::engine

@@ -396,6 +396,7 @@ struct WorkerDone {
   std::optional<HeldModel> model;
   int64_t sampled_tokens = 0;        // sum over all samples
   int64_t cached_prompt_tokens = 0;  // prompt tokens that needed no prefill
+  int64_t result_bytes = 0;          // size of the encoded result
 };
 
 // The store could not be read for the body of a command. The core will send the command again.

@@ -110,6 +110,7 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
   for (const v1::SampledSequence& sequence : done.result().sample().sequences()) {
     event.sampled_tokens += static_cast<int64_t>(sequence.tokens().size()) / kTokenBytes;
   }
+  event.result_bytes = static_cast<int64_t>(done.result().ByteSizeLong());
   event.cached_prompt_tokens = done.result().sample().prompt_cache_hit_tokens();
   return event;
 }

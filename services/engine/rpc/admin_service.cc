@@ -10,6 +10,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/core/requests/quotas.h"
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/trash.h"
@@ -98,6 +99,10 @@ AdminService::Reactor* AdminService::RotateKey(Context* context,
   return reactor;
 }
 
+v1::Quota AdminService::EffectiveQuota(const QuotaRow& row) const {
+  return ToProto(WithDefaults(row, runtime_.core_options()));
+}
+
 absl::Status AdminService::DescribeTenants(v1::ListTenantsResponse* response) {
   std::map<std::string, int64_t> adapters;
   for (const ModelRow& model : runtime_.directory().LiveModels()) ++adapters[model.tenant_id];
@@ -106,8 +111,13 @@ absl::Status AdminService::DescribeTenants(v1::ListTenantsResponse* response) {
     v1::TenantInfo* const tenant = response->add_tenants();
     tenant->set_name(row.name);
     *tenant->mutable_created_at() = ToTimestamp(row.created_at);
-    *tenant->mutable_quota() = ToProto(runtime_.directory().QuotaOf(row.tenant_id));
+    *tenant->mutable_quota() = EffectiveQuota(runtime_.directory().QuotaOf(row.tenant_id));
     tenant->set_adapters(adapters[row.tenant_id]);
+    const TenantUsage usage = runtime_.tenant_rooms().UsageOf(row.tenant_id);
+    tenant->set_sessions(usage.sessions);
+    tenant->set_samplers(usage.samplers);
+    tenant->set_unfetched_results(usage.unfetched_results);
+    tenant->set_unfetched_bytes(usage.unfetched_bytes);
     ASSIGN_OR_RETURN(const int64_t stored_bytes, runtime_.store().StoredBytes(row.tenant_id));
     tenant->set_stored_bytes(stored_bytes);
   }
@@ -132,7 +142,7 @@ AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuo
     reactor->Finish(ToGrpcStatus(quota.status()));
     return reactor;
   }
-  *response->mutable_quota() = ToProto(*quota);
+  *response->mutable_quota() = EffectiveQuota(*quota);
   return Decide(context, engine::SetQuota{.row = *quota, .tenant_name = request->tenant()});
 }
 

@@ -60,6 +60,8 @@ class AdminService final : public v1::Admin::CallbackService {
   template <typename Change>
   Reactor* Decide(Context* context, Change change);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);
+  // Returns the limits that hold, the engine's defaults included.
+  v1::Quota EffectiveQuota(const QuotaRow& row) const;
 
   Runtime& runtime_;
   KeyRing& keys_;

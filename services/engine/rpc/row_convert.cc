@@ -144,6 +144,10 @@ v1::Quota ToProto(const QuotaRow& row) {
   quota.set_queued_bytes(row.queued_bytes);
   quota.set_stored_bytes(row.stored_bytes);
   quota.set_adapters(row.adapters);
+  quota.set_sessions(row.sessions);
+  quota.set_samplers(row.samplers);
+  quota.set_unfetched_results(row.unfetched_results);
+  quota.set_unfetched_bytes(row.unfetched_bytes);
   return quota;
 }
 
@@ -157,6 +161,12 @@ absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota) {
   RETURN_IF_ERROR(
       Set(quota.has_stored_bytes(), quota.stored_bytes(), "stored_bytes", row.stored_bytes));
   RETURN_IF_ERROR(Set(quota.has_adapters(), quota.adapters(), "adapters", row.adapters));
+  RETURN_IF_ERROR(Set(quota.has_sessions(), quota.sessions(), "sessions", row.sessions));
+  RETURN_IF_ERROR(Set(quota.has_samplers(), quota.samplers(), "samplers", row.samplers));
+  RETURN_IF_ERROR(Set(quota.has_unfetched_results(), quota.unfetched_results(), "unfetched_results",
+                      row.unfetched_results));
+  RETURN_IF_ERROR(Set(quota.has_unfetched_bytes(), quota.unfetched_bytes(), "unfetched_bytes",
+                      row.unfetched_bytes));
   return row;
 }
 

@@ -153,7 +153,9 @@ absl::StatusOr<SharedBytes> ResultHub::FindFinished(const std::string& tenant_id
   return WithDetail(
       absl::OutOfRangeError(absl::StrCat("the result of request '", request_id,
                                          "' is gone: results are kept for 1 h after their first "
-                                         "delivery, else for 24 h")),
+                                         "delivery, else for 24 h; of results that nobody has "
+                                         "fetched, the tenant's quota of unfetched_results and "
+                                         "unfetched_bytes keeps the newest")),
       "result_expired", "request_id");
 }
 

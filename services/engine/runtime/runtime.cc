@@ -292,6 +292,9 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
       OnCompleted(complete->request_id, now);
     } else if (const auto* delivered = std::get_if<MarkDelivered>(&write)) {
       completions_.OnDelivered(delivered->request_id);
+    } else if (const auto* dropped = std::get_if<DropResult>(&write)) {
+      completions_.OnDelivered(dropped->request_id);
+      results_.Drop(dropped->request_id);
     } else if (const auto* purge = std::get_if<PurgeResults>(&write)) {
       completions_.ForgetBefore(purge->done_before);
       purger_->Start(*purge);

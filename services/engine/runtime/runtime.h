@@ -32,6 +32,7 @@
 #include "services/engine/runtime/sample_completions.h"
 #include "services/engine/runtime/sample_streams.h"
 #include "services/engine/runtime/session_traces.h"
+#include "services/engine/runtime/tenant_rooms.h"
 #include "services/engine/runtime/worker_sender.h"
 #include "services/engine/store/store.h"
 
@@ -140,6 +141,8 @@ class Runtime {
   SampleStreams& streams() { return streams_; }
   SampleCompletions& completions() { return completions_; }
   Directory& directory() { return directory_; }
+  TenantRooms& tenant_rooms() { return tenant_rooms_; }
+  const CoreOptions& core_options() const { return options_.core; }
   SessionTraces& traces() { return traces_; }
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
@@ -203,6 +206,7 @@ class Runtime {
   void Execute(CompareReplay& action);
   void Execute(RecordWorkerLost& action);
   void Execute(RecordWeightTransfer& action);
+  void Execute(NotifyTenant& action) { tenant_rooms_.Publish(action); }
 
   absl::Status LoadCompletions(const StoredState& state);
 
@@ -232,6 +236,7 @@ class Runtime {
   QueueView queue_view_;
   ReplayDivergence divergence_;
   Directory directory_;
+  TenantRooms tenant_rooms_;
   CallTable calls_;
   RequestLookup request_lookup_;
   CheckpointDirs checkpoint_dirs_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/state/plan.h"
 #include "services/engine/simulation/sim_client.h"
 
 namespace lathe::engine::simulation {
@@ -111,11 +112,31 @@ void SimClient::Poll(ClientOp& op) {
     const bool reaches =
         engine != nullptr && engine->is_up() && !naps_ && !Chance(world_.swarm.lost_request);
     const SimResult* const result = reaches ? engine->GetResult(op.request_id) : nullptr;
+    if (reaches && result == nullptr && IsDropped(op)) {
+      op.is_dropped = true;
+      return;
+    }
     if (result == nullptr || Chance(world_.swarm.lost_answer)) return Poll(op);
     world_.store.RecordHandedOut(op.request_id, world_.Now());
     if (!Chance(world_.swarm.lost_request)) engine->PostDelivered(op.request_id);
     HandleResult(op, *result);
   });
+}
+
+bool SimClient::IsDropped(const ClientOp& op) const {
+  if (!world_.store.IsResultDropped(op.request_id)) return false;
+  if (!world_.swarm.may_drop_results()) throw Violation("I3", op.request_id + " lost its result");
+  return true;
+}
+
+void SimClient::CheckNotAccepted(const Submit& submit) const {
+  const RequestRow* const row =
+      world_.store.FindByKey(submit.tenant_id, submit.owner_id, submit.op_class, submit.seq_id);
+  if (row == nullptr) return;
+  const auto plan = DecodePlan(row->plan);
+  if (plan && plan->refused) return;
+  throw Violation("I1", absl::StrFormat("%s seq %d was refused and is request %s", submit.owner_id,
+                                        submit.seq_id, row->request_id));
 }
 
 void SimClient::HandleResult(ClientOp& op, const SimResult& result) {
@@ -192,6 +213,13 @@ bool SimClient::MayBeRefused(const ClientOp& op, const ErrorInfo& error) const {
     return p.model_id == submit.owner_id && p.is_unloaded;
   });
   if (code == "model_unloaded") return is_unloaded;
+  const auto* const save = std::get_if<SaveArgs>(&submit.args);
+  const bool is_over_limit = world_.swarm.limits_samplers() && save != nullptr &&
+                             save->name.empty() && !op.is_reuse && !op.is_foreign;
+  if (is_over_limit && (code == "sampler_quota" || code == "seq_id_refused")) {
+    CheckNotAccepted(submit);
+    return true;
+  }
   if (code == "seq_id_reused" || code == "seq_id_refused") return op.is_reuse;
   if (code == "seq_id_abandoned") {
     return op.is_reuse || is_unloaded || session_may_be_over() ||

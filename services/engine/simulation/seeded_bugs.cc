@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 20> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 21> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -29,12 +29,31 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 20> kNames = {{
     {SeededBug::kDeliveredWhenSent, "delivered_when_sent"},
     {SeededBug::kSweepForgotten, "sweep_forgotten"},
     {SeededBug::kSamplesForgotten, "samples_forgotten"},
+    {SeededBug::kSessionCountDrifts, "session_count_drifts"},
 }};
 
 template <typename Command>
 const Command* CommandIn(const Action& action) {
   const auto* const send = std::get_if<SendToWorker>(&action);
   return send == nullptr ? nullptr : std::get_if<Command>(&send->command);
+}
+
+// Returns the row of the session that the write ends; nullptr: it ends none.
+const SessionRow* EndedSession(const Write& write) {
+  const auto* const put = std::get_if<PutSession>(&write);
+  return put != nullptr && put->row.state == SessionState::kEnded ? &put->row : nullptr;
+}
+
+// Leaves out the counters of Steps that end a session.
+void KeepCounters(std::vector<Action>& actions) {
+  const bool ends = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+    const auto* const commit = std::get_if<Commit>(&action);
+    return commit != nullptr &&
+           std::any_of(commit->writes.begin(), commit->writes.end(),
+                       [](const Write& write) { return EndedSession(write) != nullptr; });
+  });
+  if (!ends) return;
+  std::erase_if(actions, [](const Action& a) { return std::holds_alternative<NotifyTenant>(a); });
 }
 
 }  // namespace
@@ -63,16 +82,12 @@ std::optional<SeededBug> FindSeededBug(std::string_view name) {
 
 // Leaves out what follows the first piece of a session's release.
 void BugHooks::ForgetSweeps(Commit& commit) {
-  const auto ended = [](const Write& write) -> const SessionRow* {
-    const auto* const put = std::get_if<PutSession>(&write);
-    return put != nullptr && put->row.state == SessionState::kEnded ? &put->row : nullptr;
-  };
   const auto session_of = [](const DeleteSampler& write) {
     return write.sampling_session_id.substr(0, write.sampling_session_id.find(':'));
   };
   std::erase_if(commit.writes, [&](const Write& write) {
     const auto* const sampler = std::get_if<DeleteSampler>(&write);
-    const SessionRow* const session = ended(write);
+    const SessionRow* const session = EndedSession(write);
     return (sampler != nullptr && forgotten_.contains(session_of(*sampler))) ||
            (session != nullptr && forgotten_.contains(session->session_id));
   });
@@ -83,7 +98,7 @@ void BugHooks::ForgetSweeps(Commit& commit) {
     }
   }
   for (const Write& write : commit.writes) {
-    if (const SessionRow* const session = ended(write)) released.erase(session->session_id);
+    if (const SessionRow* const session = EndedSession(write)) released.erase(session->session_id);
   }
   forgotten_.merge(released);
 }
@@ -212,6 +227,8 @@ void BugHooks::Change(std::vector<Action>& actions) {
     std::erase_if(actions, [](const Action& a) { return CommandIn<SendDie>(a) != nullptr; });
   } else if (bug_ == SeededBug::kLateSeqRun) {
     RunLateSeqs(actions);
+  } else if (bug_ == SeededBug::kSessionCountDrifts) {
+    KeepCounters(actions);
   } else if (bug_ == SeededBug::kMigratedModelKept) {
     KeepMigratedModels(actions);
   } else if (bug_ == SeededBug::kSamplesForgotten) {

@@ -26,17 +26,18 @@ enum class SeededBug {
   kLateSeqRun,         // a closed seq runs when it arrives
   kWindowNotCompared,  // not by the worker before a step, nor at an adoption
   kVersionDroppedEarly,
-  kPayloadFreedEarly,  // as soon as it was sent to a worker
-  kGapNotCommitted,    // closed_seq is not written to the store
-  kMatesFail,          // every reported exit counts as a crash
-  kCrashUnreported,    // every reported exit counts as an orderly end
-  kRankNotFormed,      // ranks above 0 get no FormGroup
-  kPeerKept,           // the rest of a lost group is not evicted
-  kSessionForgotten,   // a rank that reconnects counts as new
-  kMigratedModelKept,  // the source group of a migration keeps the model
-  kDeliveredWhenSent,  // a result counts as delivered when its answer is sent, lost or not
-  kSweepForgotten,     // an ended session whose release is cut into pieces is released in part
-  kSamplesForgotten,   // samples that wait to be placed are forgotten if a worker is lost then
+  kPayloadFreedEarly,   // as soon as it was sent to a worker
+  kGapNotCommitted,     // closed_seq is not written to the store
+  kMatesFail,           // every reported exit counts as a crash
+  kCrashUnreported,     // every reported exit counts as an orderly end
+  kRankNotFormed,       // ranks above 0 get no FormGroup
+  kPeerKept,            // the rest of a lost group is not evicted
+  kSessionForgotten,    // a rank that reconnects counts as new
+  kMigratedModelKept,   // the source group of a migration keeps the model
+  kDeliveredWhenSent,   // a result counts as delivered when its answer is sent, lost or not
+  kSweepForgotten,      // an ended session whose release is cut into pieces is released in part
+  kSamplesForgotten,    // samples that wait to be placed are forgotten if a worker is lost then
+  kSessionCountDrifts,  // the end of a session does not reach the counters of its tenant
 };
 
 const std::vector<SeededBug>& AllSeededBugs();

@@ -48,16 +48,25 @@ void SimClient::Act() {
       CreateSession event;
       event.row.tenant_id = tenant_id_;
       event.row.ordering = is_serial_ ? SessionOrdering::kSerial : SessionOrdering::kConcurrent;
-      Ask(event, [this](const Answer& answer) {
-        session_id_ = answer.id;
-        RecordAnswer();
-      });
+      Ask(event, [this](const Answer& answer) { HandleSession(answer); });
     }
   } else {
     --num_actions_left_;
     ActOnce();
   }
   Begin();
+}
+
+void SimClient::HandleSession(const Answer& answer) {
+  if (!answer.error) {
+    session_id_ = answer.id;
+    return RecordAnswer();
+  }
+  if (answer.error->code != "session_quota") {
+    throw Violation("I1", absl::StrFormat("%s gets no session: %s", name_, answer.error->message));
+  }
+  asks_for_session_ = false;
+  if (num_actions_left_ > 0) --num_actions_left_;
 }
 
 void SimClient::ActOnce() {
@@ -364,7 +373,7 @@ bool SimClient::is_settled() const { return has_vanished_ || OpenWork().empty();
 std::string SimClient::OpenWork() const {
   if (num_asking_ > 0) return name_ + " waits for the answer to a call";
   for (const ClientOp& op : ops_) {
-    if (op.is_forgotten) continue;
+    if (op.is_forgotten || op.is_dropped) continue;
     const bool is_open = op.request_id.empty() ? !op.is_answered && !op.is_given_up : !op.result;
     if (!is_open) continue;
     return absl::StrFormat("%s waits for %s of %s seq %d (request %s)", name_,

@@ -27,6 +27,7 @@ struct ClientOp {
   bool is_foreign = false;  // for another tenant's object; must be refused
   bool is_cancelled = false;
   bool is_forgotten = false;  // the client came back without it
+  bool is_dropped = false;    // a limit of its tenant removed the result
   int64_t accepted_at = 0;
   std::string request_id;  // empty: not accepted
   std::optional<SimResult> result;
@@ -115,6 +116,11 @@ class SimClient {
   bool session_may_be_over() const;
   bool may_have_been_silent() const;
   void RecordAnswer();
+  void HandleSession(const Answer& answer);
+  // Returns true if a limit has removed the result of `op`.
+  bool IsDropped(const ClientOp& op) const;
+  // Checks that a request that a limit refused is not in the store as one that runs.
+  void CheckNotAccepted(const Submit& submit) const;
   // Records a silence after which the server may have regarded the client as gone.
   void RecordSilence();
 

@@ -90,6 +90,7 @@ void SimEngine::Post(EventBody event) {
 
 void SimEngine::Step(EventBody body) {
   bugs_.Change(body);
+  const bool is_tick = std::holds_alternative<engine::Tick>(body);
   const Event event{.now = world_.Now(), .body = std::move(body)};
   world_.trace.Add(name_.c_str(), world_.time.now(), event.body);
   std::vector<Action> actions;
@@ -99,6 +100,7 @@ void SimEngine::Step(EventBody body) {
     world_.trace.Add("  ->", world_.time.now(), action);
     std::visit([this](auto& one) { Execute(one); }, action);
   }
+  if (is_tick) CheckPublishedUsage();
 }
 
 // ---- store
@@ -157,6 +159,10 @@ void SimEngine::OnDurable(const CommitGroup& group) {
         const auto body = held_bodies_.find(insert->row.body_id);
         if (body != held_bodies_.end()) body->second.is_committed = true;
         CheckBounds(insert->row);
+      } else if (const auto* const session = std::get_if<PutSession>(&write)) {
+        CheckTenant(session->row.tenant_id);
+      } else if (const auto* const sampler = std::get_if<PutSampler>(&write)) {
+        CheckTenant(sampler->row.tenant_id);
       } else if (const auto* const complete = std::get_if<CompleteRequest>(&write)) {
         held_results_.erase(complete->result_id);
       }
@@ -173,6 +179,45 @@ void SimEngine::CheckBounds(const RequestRow& row) const {
   };
   check(row.tenant_id, options.max_rows_per_tenant);
   if (row.op_class == OpClass::kTrain) check(row.owner_id, options.max_rows_per_model);
+}
+
+void SimEngine::CheckTenant(const std::string& tenant_id) const {
+  const CoreOptions& options = world_.swarm.core;
+  const TenantUsage usage = world_.store.CountUsage()[tenant_id];
+  const auto check = [&](const char* what, int64_t count, int64_t limit) {
+    if (limit == 0 || count <= limit) return;
+    throw Violation("I6",
+                    absl::StrFormat("%s has %d %s, limit is %d", tenant_id, count, what, limit));
+  };
+  check("sessions", usage.sessions, options.max_sessions_per_tenant);
+  check("samplers", usage.samplers, options.max_samplers_per_tenant);
+}
+
+std::map<std::string, TenantUsage> SimEngine::PublishedUsage() const {
+  std::map<std::string, TenantUsage> published;
+  for (const auto& [id, tenant] : tenants_) {
+    if (tenant.usage != TenantUsage()) published[id] = tenant.usage;
+  }
+  return published;
+}
+
+void SimEngine::CheckPublishedUsage() const {
+  if (PublishedUsage() == core_.RecountUsage()) return;
+  throw Violation("I6", name_ + " publishes other counters than its tenants have");
+}
+
+void SimEngine::CheckUsageIsStored() const {
+  if (PublishedUsage() != world_.store.CountUsage()) {
+    throw Violation("I6", name_ + " counts other sessions, samplers or results than the store has");
+  }
+  const CoreOptions& options = world_.swarm.core;
+  for (const auto& [id, usage] : PublishedUsage()) {
+    const bool is_over = usage.unfetched_results > options.max_unfetched_results_per_tenant ||
+                         usage.unfetched_bytes > options.max_unfetched_bytes_per_tenant;
+    if (usage.unfetched_results <= 1 || !is_over) continue;
+    throw Violation("I6", absl::StrFormat("%s has %d unfetched results of %d bytes", id,
+                                          usage.unfetched_results, usage.unfetched_bytes));
+  }
 }
 
 // ---- callers
@@ -335,6 +380,8 @@ void SimEngine::OnReport(const std::shared_ptr<Link>& link, WorkerReport report)
   if (it == links_.end() || it->second != link) return;
   if (auto* const done = std::get_if<WorkerDone>(&report.event)) {
     done->result_id = absl::StrFormat("%s-result%d", name_, ++last_id_);
+    constexpr int64_t kResultBytes = 100;
+    done->result_bytes = kResultBytes;
     held_results_[done->result_id] = std::move(report.result);
   }
   Post(std::move(report.event));

@@ -67,6 +67,8 @@ class SimEngine {
   // Handles an event of a supervisor.
   void OnSupervisor(EventBody event) { Post(std::move(event)); }
 
+  // Throws unless the published counters are those of the store. Call it at rest.
+  void CheckUsageIsStored() const;
   // Throws unless all held bodies, results and calls have been released.
   void CheckHoldsNothing() const;
 
@@ -101,10 +103,16 @@ class SimEngine {
   void Execute(CompareReplay& action);
   void Execute(RecordWorkerLost&) {}
   void Execute(RecordWeightTransfer&) {}
+  void Execute(NotifyTenant& action) { tenants_[action.tenant_id] = std::move(action); }
   void BeginCommit();
   void EndCommit(const std::shared_ptr<CommitGroup>& group);
   void OnDurable(const CommitGroup& group);
   void CheckBounds(const RequestRow& row) const;
+  // Checks that no tenant has more sessions or samplers than its limits allow.
+  void CheckTenant(const std::string& tenant_id) const;
+  // Returns what the core published last, without tenants that hold nothing.
+  std::map<std::string, TenantUsage> PublishedUsage() const;
+  void CheckPublishedUsage() const;
   void End(const std::shared_ptr<Link>& link, WorkerDetached detached);
   void CloseLink(const std::shared_ptr<Link>& link);
   // Body of one request for a worker. Null: the body is lost, and the request fails.
@@ -127,6 +135,7 @@ class SimEngine {
   CallId last_call_ = 0;
   int64_t last_id_ = 0;
   std::map<CallId, Reply> calls_;
+  std::map<std::string, NotifyTenant> tenants_;  // the newest of each tenant
   std::map<std::string, HeldBody> held_bodies_;
   std::map<std::string, SimResult> held_results_;
 };

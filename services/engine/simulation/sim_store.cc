@@ -134,6 +134,25 @@ void SimStore::Write(const DropResult& write) {
   it->second.result_bytes = -1;
 }
 
+bool SimStore::IsResultDropped(const std::string& request_id) const {
+  const auto it = requests_.find(request_id);
+  return it != requests_.end() && it->second.result_bytes < 0;
+}
+
+std::map<std::string, TenantUsage> SimStore::CountUsage() const {
+  std::map<std::string, TenantUsage> usage;
+  for (const auto& [id, row] : sessions_) {
+    if (row.state != SessionState::kEnded) ++usage[row.tenant_id].sessions;
+  }
+  for (const auto& [id, row] : samplers_) ++usage[row.tenant_id].samplers;
+  for (const auto& [id, row] : requests_) {
+    if (row.delivered_at > 0 || results_.count(id) == 0) continue;
+    ++usage[row.tenant_id].unfetched_results;
+    usage[row.tenant_id].unfetched_bytes += row.result_bytes;
+  }
+  return usage;
+}
+
 void SimStore::Write(const PurgeResults& write) {
   for (auto it = requests_.begin(); it != requests_.end();) {
     const RequestRow& row = it->second;

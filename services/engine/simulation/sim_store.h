@@ -51,6 +51,10 @@ class SimStore {
   // Returns nullptr if no row has this key any more.
   const RequestRow* FindByKey(const std::string& tenant_id, const std::string& owner_id,
                               OpClass op_class, int64_t seq_id) const;
+  // Returns true if a limit of unfetched results removed the result.
+  bool IsResultDropped(const std::string& request_id) const;
+  // Counts the sessions, samplers and unfetched results of each tenant.
+  std::map<std::string, TenantUsage> CountUsage() const;
   // Records that the result has reached its client.
   void RecordHandedOut(const std::string& request_id, int64_t now);
 

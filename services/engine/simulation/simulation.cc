@@ -73,6 +73,7 @@ class Simulation {
   bool ClientsHaveActed() const;
   std::string OpenWork() const;
   void CheckModelsAtRest();
+  void CheckUsageAtRest();
   void CheckHeld();
   // Checks that only the worker of its group holds a model.
   void CheckOnlyHomesHold() const;
@@ -365,7 +366,21 @@ void Simulation::CheckModelsAtRest() {
   }
 }
 
+// A purge may be under way at this moment: the core forgets results before the store does.
+void Simulation::CheckUsageAtRest() {
+  constexpr int kTries = 3;
+  for (int i = 1;; ++i) {
+    try {
+      return leader().CheckUsageIsStored();
+    } catch (const Violation&) {
+      if (i == kTries) throw;
+    }
+    RunFor(5 * kSecond);
+  }
+}
+
 void Simulation::CheckHeld() {
+  CheckUsageAtRest();
   leader().CheckHoldsNothing();
   for (const auto& [rank, worker] : workers_) {
     if (!IsGone(rank.first)) worker->CheckHoldsNothing();

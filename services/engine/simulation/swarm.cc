@@ -113,6 +113,14 @@ void DrawMoves(Random& random, Swarm& swarm) {
   swarm.drain_every = FaultEvery(random, 250);
 }
 
+// Draws limits of tenants that are reached.
+void DrawTenantLimits(Random& random, CoreOptions& o) {
+  if (random.Chance(250)) o.max_unfetched_results_per_tenant = random.Between(1, 12);
+  if (random.Chance(150)) o.max_unfetched_bytes_per_tenant = random.Between(100, 1500);
+  if (random.Chance(200)) o.max_samplers_per_tenant = random.Between(1, 5);
+  if (random.Chance(150)) o.max_sessions_per_tenant = random.Between(1, 2);
+}
+
 }  // namespace
 
 Swarm DrawSwarm(uint64_t seed) {
@@ -140,8 +148,9 @@ Swarm DrawSwarm(uint64_t seed) {
   swarm.core.worker_lost_timeout =
       swarm.may_lose_workers() ? random.Between(1, 20) * kSecond : int64_t{24} * 3600 * kSecond;
   if (swarm.num_groups > 1) swarm.remove_group_every = FaultEvery(random, 200);
-  // The last draw, so that the others are those of seeds that were run before it came.
+  // The last draws, so that the others are those of seeds that were run before these came.
   if (random.Chance(400)) swarm.core.max_swept = random.Between(1, 6);
+  DrawTenantLimits(random, swarm.core);
   return swarm;
 }
 

@@ -84,6 +84,15 @@ struct Swarm {
   int64_t nap = 0;      // clients that are silent for a while
   int64_t large_body = 0;
 
+  // Returns true if results may be removed before their clients fetch them.
+  bool may_drop_results() const {
+    const CoreOptions defaults;
+    return core.max_unfetched_results_per_tenant < defaults.max_unfetched_results_per_tenant ||
+           core.max_unfetched_bytes_per_tenant < defaults.max_unfetched_bytes_per_tenant;
+  }
+  bool limits_samplers() const {
+    return core.max_samplers_per_tenant < CoreOptions().max_samplers_per_tenant;
+  }
   // Returns true if engines may mistake workers that were ended from outside for crashed ones.
   bool may_fail_bystanders() const {
     return !is_supervised && (worker_kill_every > 0 || worker_hang_every > 0 ||

@@ -98,7 +98,7 @@ void CompleteStep(State& s, Model& model, Request& request, const WorkerDone& do
   KeepForReplay(s, model, request);
   model.gradient.Apply(request.row.seq_id);
   PutRow(s, model);
-  EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
+  EndWithWorkerResult(s, request, RequestState::kDone, done);
 }
 
 void CompleteDone(State& s, Request& request, const WorkerDone& done) {
@@ -127,7 +127,7 @@ void CompleteDone(State& s, Request& request, const WorkerDone& done) {
     case OperationKind::kSample:
       break;
   }
-  EndWithWorkerResult(s, request, RequestState::kDone, done.result_id);
+  EndWithWorkerResult(s, request, RequestState::kDone, done);
 }
 
 void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
@@ -139,7 +139,7 @@ void CompleteFailed(State& s, Request& request, const WorkerDone& done) {
     PutRow(s, *model);
   }
   RecordFailure(s, request, done.error->message);
-  EndWithWorkerResult(s, request, RequestState::kFailed, done.result_id);
+  EndWithWorkerResult(s, request, RequestState::kFailed, done);
   if (creates) FailModel(s, *model, *done.error);
 }
 

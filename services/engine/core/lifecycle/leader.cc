@@ -28,6 +28,7 @@ void RestoreSessions(State& s, const StoredState& stored) {
     session.last_sign_at = std::max(row.heartbeat_at, s.now);
     session.touch_written_at = row.heartbeat_at;
     TrackSession(s, std::move(session));
+    ChargeRate(s, row.tenant_id, row.created_at, /*tokens=*/0);
     s.follow_ups.sessions.insert(row.session_id);
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "services/engine/core/models/models.h"
+#include "services/engine/core/requests/quotas.h"
 #include "services/engine/core/requests/requests.h"
 
 namespace lathe::engine {
@@ -15,9 +16,9 @@ constexpr int64_t kRowsKept = 7 * 24 * 3600 * kSecond;
 // A year, with time to settle its bills.
 constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 
-// Above this number the ledger forgets requests whose results were delivered. A client with a
-// result has the request id too, so it repeats only calls that are still in flight. The store keeps
-// these requests and answers other duplicates.
+// Above this number the ledger forgets requests whose results were delivered or removed. A client
+// with a result has the request id too, so it repeats only calls that are still in flight. The
+// store keeps these requests and answers other duplicates.
 constexpr size_t kMaxRemembered = 65536;
 // Above the number of requests that the service completes in a second.
 constexpr int64_t kMostForgotten = 8192;
@@ -44,9 +45,9 @@ const std::string* NextForgotten(const State& s) {
   if (s.retention.empty()) return nullptr;
   const auto& [forgotten_at, oldest] = *s.retention.begin();
   if (forgotten_at <= s.now) return &oldest;
-  if (s.retention.size() <= kMaxRemembered || s.delivered.empty()) return nullptr;
-  const auto& [delivered_at, first_delivered] = *s.delivered.begin();
-  return delivered_at + kOnItsWay <= s.now ? &first_delivered : nullptr;
+  if (s.retention.size() <= kMaxRemembered || s.forgettable.empty()) return nullptr;
+  const auto& [forgettable_from, first] = *s.forgettable.begin();
+  return forgettable_from + kOnItsWay <= s.now ? &first : nullptr;
 }
 
 // Forgets the requests that are due, as many as one Step may. Returns false if some are left.
@@ -63,7 +64,26 @@ bool ForgetRequests(State& s) {
   return next == nullptr;
 }
 
+// The unfetched result to remove next; nullptr: no tenant is above its limits any more.
+const std::string* NextRemoved(State& s) {
+  std::set<std::string>& tenants = s.follow_ups.unfetched;
+  while (!tenants.empty()) {
+    const std::string& tenant_id = *tenants.begin();
+    if (IsOverUnfetched(s, tenant_id)) return &s.unfetched.at(tenant_id).begin()->second;
+    tenants.erase(tenants.begin());
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+void RemoveUnfetchedResults(State& s) {
+  Budget budget(s.options.max_swept);
+  const std::string* next = nullptr;
+  while ((next = NextRemoved(s)) != nullptr && budget.Take()) {
+    RemoveResult(s, s.requests.at(*next));
+  }
+}
 
 void PurgeOldResults(State& s) {
   const bool is_due = s.now - s.purged_at >= kInterval;

@@ -8,4 +8,8 @@ namespace lathe::engine {
 // Runs once a minute: purges the store and forgets the same requests in the core.
 void PurgeOldResults(State& s);
 
+// Removes the oldest unfetched results of tenants that have more of them than their limits allow.
+// What this Step may not remove is removed by the next ones.
+void RemoveUnfetchedResults(State& s);
+
 }  // namespace lathe::engine

@@ -21,6 +21,7 @@ ScaleSizes Sizes() {
 CoreOptions Options(const ScaleSizes& sizes) {
   CoreOptions options;
   options.max_rows_per_tenant = options.max_rows_total = 2 * sizes.num_samples;
+  options.max_sessions_per_tenant = options.max_samplers_per_tenant = 0;
   options.session_kept = 100 * options.session_timeout;
   return options;
 }

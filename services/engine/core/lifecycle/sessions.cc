@@ -10,6 +10,8 @@
 #include "services/engine/core/models/model_end.h"
 #include "services/engine/core/models/offload.h"
 #include "services/engine/core/models/operations.h"
+#include "services/engine/core/requests/quotas.h"
+#include "services/engine/core/requests/tenant_usage.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/state/base_models.h"
 #include "services/engine/core/state/errors.h"
@@ -114,6 +116,9 @@ std::optional<ErrorInfo> ResolveWeights(const State& s, const CreateSamplingSess
 
 void OnCreateSession(State& s, const CreateSession& event) {
   if (s.draining) return AnswerError(s, event.call, Draining());
+  const std::string& tenant_id = event.row.tenant_id;
+  if (auto error = OverRate(s, tenant_id, /*tokens=*/0)) return AnswerError(s, event.call, *error);
+  if (auto error = OverSessions(s, tenant_id)) return AnswerError(s, event.call, *error);
   Session session;
   session.row = event.row;
   session.row.session_id = NewSessionId(s);
@@ -127,6 +132,7 @@ void OnCreateSession(State& s, const CreateSession& event) {
   answer.id = session.row.session_id;
   s.fx.Put(PutSession{session.row});
   s.fx.After(std::move(answer));
+  ChargeRate(s, tenant_id, s.now, /*tokens=*/0);
   TrackSession(s, std::move(session));
 }
 
@@ -189,6 +195,7 @@ void TrackSession(State& s, Session session) {
   const std::string id = session.row.session_id;
   const bool has_ended = session.row.state == SessionState::kEnded;
   s.due_sessions.Set(id, has_ended ? ForgottenAt(session) : SilentAt(s, session));
+  if (!has_ended) ChangeUsage(s, session.row.tenant_id, &TenantUsage::sessions, +1);
   s.sessions.emplace(id, std::move(session));
 }
 
@@ -224,6 +231,7 @@ void EndIfComplete(State& s, const std::string& session_id) {
     }
   }
   session->row.state = SessionState::kEnded;
+  ChangeUsage(s, session->row.tenant_id, &TenantUsage::sessions, -1);
   s.fx.Put(PutSession{session->row});
   s.due_sessions.Set(session_id, ForgottenAt(*session));
 }
@@ -248,6 +256,7 @@ void OnCreateSamplingSession(State& s, const CreateSamplingSession& event) {
                                                        "used by a different request",
                                                        event.sampling_session_seq_id)));
   }
+  if (auto error = OverSamplers(s, event.tenant_id)) return AnswerError(s, event.call, *error);
   SamplerRow row;
   if (auto error = ResolveWeights(s, event, row)) return AnswerError(s, event.call, *error);
   row.sampling_session_id = id;

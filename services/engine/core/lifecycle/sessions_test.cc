@@ -324,7 +324,7 @@ TEST_CASE("Retention: one result that is not fetched does not keep the delivered
   CHECK(static_cast<int64_t>(s.requests.size()) == kMany);
   CHECK(s.requests.count("waiting") == 1);
   CHECK(s.retention.size() == s.requests.size());
-  CHECK(s.delivered.size() == s.requests.size() - 1);
+  CHECK(s.forgettable.size() == s.requests.size() - 1);
 }
 
 TEST_CASE("Retention: an open gradient outlives its requests and a restart", "[core]") {

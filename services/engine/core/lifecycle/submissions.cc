@@ -87,6 +87,7 @@ std::optional<ErrorInfo> PlanTraining(State& s, const Model& model, const Submit
       plan.dir = "c" + NewId(s);
       return std::nullopt;
     }
+    if (auto error = OverSamplers(s, submit.tenant_id)) return error;
     const Session& session = s.sessions.at(model.row.session_id);
     if (session.sampler_seqs.count(save->sampling_session_seq_id) > 0) {
       return InvalidArgument("seq_id_reused", "sampling_session_seq_id",

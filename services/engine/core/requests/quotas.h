@@ -18,6 +18,11 @@ std::optional<ErrorInfo> OverRate(State& s, const std::string& tenant_id, int64_
 // Counts an accepted request, now or at a restart.
 void ChargeRate(State& s, const std::string& tenant_id, int64_t accepted_at, int64_t tokens);
 
+// Returns the bound that one more request of `tenant_id` would exceed. `model`: nullptr for
+// samples.
+std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
+                                   int64_t bytes);
+
 // Returns ResourceExhausted `queue_quota` if `bytes` more would exceed the tenant's queue limit.
 std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id, int64_t bytes);
 
@@ -25,6 +30,21 @@ std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id,
 // models have reached the limit. The tenant must then delete some first.
 std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_id);
 std::optional<ErrorInfo> OverAdapters(State& s, const std::string& tenant_id);
+
+// Return PermissionDenied `session_quota` or `sampler_quota` if the tenant's sessions or samplers
+// have reached the limit. Samplers that unfinished saves will make count too.
+std::optional<ErrorInfo> OverSessions(const State& s, const std::string& tenant_id);
+std::optional<ErrorInfo> OverSamplers(const State& s, const std::string& tenant_id);
+
+// Returns true if the tenant has more unfetched results than its limits allow. One is allowed
+// whatever its size.
+bool IsOverUnfetched(const State& s, const std::string& tenant_id);
+
+// Returns the quota with the limits of `options` in place of kDefaultLimit.
+QuotaRow WithDefaults(QuotaRow row, const CoreOptions& options);
+
+// Publishes the use and the room of the tenants for which they changed. It ends a Step.
+void NotifyTenants(State& s);
 
 // Counts a successful request. Call it before its plan is dropped. There is one row per hour,
 // session and base model. Refusals, failures and cancelled samples do not count.

@@ -1,9 +1,12 @@
 #include "services/engine/core/requests/requests.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/engine/core/requests/duplicate_detection.h"
 #include "services/engine/core/requests/quotas.h"
+#include "services/engine/core/requests/tenant_usage.h"
 #include "services/engine/core/state/errors.h"
 #include "services/engine/core/state/needed_files.h"
 
@@ -16,13 +19,21 @@ Model* ModelOf(State& s, const Request& request) {
   return request.plan == nullptr ? nullptr : Find(s.models, request.plan->model_id);
 }
 
+void CountQueued(State& s, const Request& request, int64_t sign) {
+  const std::string& tenant_id = request.row.tenant_id;
+  const int64_t bytes = sign * request.row.body_bytes;
+  const bool had_rows = UsageOf(s, tenant_id).num_rows > 0;
+  ChangeUsage(s, tenant_id, &TenantUsage::num_rows, sign);
+  ChangeUsage(s, tenant_id, &TenantUsage::bytes, bytes);
+  ChangeReserved(s, request, sign);
+  s.total_usage.num_rows += sign;
+  s.total_usage.bytes += bytes;
+  const bool has_rows = UsageOf(s, tenant_id).num_rows > 0;
+  s.num_queueing_tenants += (has_rows ? 1 : 0) - (had_rows ? 1 : 0);
+}
+
 void Count(State& s, const Request& request, int64_t sign) {
-  TenantUsage& usage = s.usage[request.row.tenant_id];
-  for (TenantUsage* one : {&usage, &s.total_usage}) {
-    one->num_rows += sign;
-    one->bytes += sign * request.row.body_bytes;
-  }
-  if (usage.num_rows == 0) s.usage.erase(request.row.tenant_id);
+  CountQueued(s, request, sign);
   if (Session* const session = Find(s.sessions, request.session_id)) {
     session->num_live_requests += sign;
     if (IsSample(request) && sign > 0) {
@@ -51,9 +62,16 @@ int64_t ForgottenAt(const State& s, const RequestRow& row) {
   return row.done_at + s.options.result_kept_undelivered;
 }
 
+// The time from which the ledger need not remember the request for its result; 0: it needs to.
+int64_t ForgettableFrom(const RequestRow& row) {
+  if (row.delivered_at > 0) return row.delivered_at;
+  return row.result_bytes < 0 ? row.done_at : 0;
+}
+
 void DropFromRetention(State& s, const RequestRow& row) {
   s.retention.erase({ForgottenAt(s, row), row.request_id});
-  s.delivered.erase({row.delivered_at, row.request_id});
+  s.forgettable.erase({ForgettableFrom(row), row.request_id});
+  RemoveUnfetched(s, row);
 }
 
 void LeaveLive(State& s, const Request& request) {
@@ -105,13 +123,21 @@ bool IsLogged(State& s, const Request& request) {
          model->log.Find(row.seq_id) != nullptr;
 }
 
+// The result of a request. Its size is at least 1, as 0 means that a row has no result.
+struct ResultRef {
+  std::string id;
+  int64_t bytes = 1;
+};
+
 // Ends a request, except for the encoding of its result.
-void End(State& s, Request& request, RequestState state, const std::string& result_id,
+void End(State& s, Request& request, RequestState state, const ResultRef& result,
          bool from_worker) {
   RequestRow& row = request.row;
   row.state = state;
   row.done_at = s.now;
-  CompleteRequest complete{row.request_id, state, result_id, s.now};
+  row.result_bytes = std::max<int64_t>(1, result.bytes);
+  CompleteRequest complete{row.request_id, state, result.id, s.now};
+  complete.result_bytes = row.result_bytes;
   complete.outcome = std::move(request.outcome);
   if (IsSample(request)) {
     complete.completion_number = CompletionNumber(s.term, ++s.num_completed_samples);
@@ -139,6 +165,19 @@ void End(State& s, Request& request, RequestState state, const std::string& resu
 }
 
 std::string CoreResultId(const Request& request) { return "core-" + request.row.request_id; }
+
+// Names the request's result and returns how it ends the request. The size leaves out what encoding
+// adds.
+ResultRef Name(const Request& request, MakeResult& result) {
+  result.result_id = CoreResultId(request);
+  result.request_id = request.row.request_id;
+  result.kind = request.row.kind;
+  size_t bytes = result.model_id.size() + result.path.size() + result.sampling_session_id.size();
+  if (result.error) {
+    bytes += result.error->code.size() + result.error->field.size() + result.error->message.size();
+  }
+  return {result.result_id, static_cast<int64_t>(bytes)};
+}
 
 Answer SubmitAnswer(CallId call, const Request& request) {
   Answer answer;
@@ -184,11 +223,6 @@ void DropKey(State& s, const RequestKey& key, const std::string& request_id) {
   if (found != s.request_ids.end() && found->second == request_id) s.request_ids.erase(found);
 }
 
-ErrorInfo TooMany(const char* limit, int64_t value) {
-  return ResourceExhausted(limit,
-                           absl::StrFormat("%s is %d and reached; retry later", limit, value));
-}
-
 }  // namespace
 
 Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int64_t seq_id) {
@@ -199,32 +233,6 @@ Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int6
 Request* FindByIdempotencyKey(State& s, const std::string& model_id, const std::string& key) {
   const std::string* const id = Find(s.request_ids, KeyOfName(model_id, key));
   return id == nullptr ? nullptr : Find(s.requests, *id);
-}
-
-std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
-                                   int64_t bytes) {
-  const CoreOptions& o = s.options;
-  if (model != nullptr && model->num_live_requests >= o.max_rows_per_model) {
-    return TooMany("max_rows_per_model", o.max_rows_per_model);
-  }
-  const TenantUsage* const found = Find(s.usage, tenant_id);
-  const TenantUsage usage = found == nullptr ? TenantUsage() : *found;
-  if (usage.num_rows >= o.max_rows_per_tenant) {
-    return TooMany("max_rows_per_tenant", o.max_rows_per_tenant);
-  }
-  if (usage.num_rows > 0 && usage.bytes + bytes > o.max_queued_bytes_per_tenant) {
-    return TooMany("max_queued_bytes_per_tenant", o.max_queued_bytes_per_tenant);
-  }
-  const int64_t num_tenants = static_cast<int64_t>(s.usage.size()) + (found == nullptr ? 1 : 0);
-  if (s.total_usage.num_rows >= o.max_rows_total &&
-      usage.num_rows >= o.max_rows_total / num_tenants) {
-    return TooMany("max_rows_total", o.max_rows_total);
-  }
-  if (s.total_usage.bytes + bytes > o.max_queued_bytes_total &&
-      usage.bytes + bytes > o.max_queued_bytes_total / num_tenants) {
-    return TooMany("max_queued_bytes_total", o.max_queued_bytes_total);
-  }
-  return std::nullopt;
 }
 
 Request& Track(State& s, Request request) {
@@ -329,29 +337,23 @@ void TakeBack(State& s, Request& request) {
   if (request.row.state == RequestState::kDispatched) request.row.state = RequestState::kAccepted;
 }
 
-void EndWithWorkerResult(State& s, Request& request, RequestState state,
-                         const std::string& result_id) {
-  End(s, request, state, result_id, /*from_worker=*/true);
+void EndWithWorkerResult(State& s, Request& request, RequestState state, const WorkerDone& done) {
+  End(s, request, state, {done.result_id, done.result_bytes}, /*from_worker=*/true);
 }
 
 void Succeed(State& s, Request& request, MakeResult result, bool from_worker) {
-  result.result_id = CoreResultId(request);
-  result.request_id = request.row.request_id;
-  result.kind = request.row.kind;
-  const std::string result_id = result.result_id;
+  const ResultRef ref = Name(request, result);
   s.fx.Now(std::move(result));
-  End(s, request, RequestState::kDone, result_id, from_worker);
+  End(s, request, RequestState::kDone, ref, from_worker);
 }
 
 void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker) {
   MakeResult result;
-  result.result_id = CoreResultId(request);
-  result.request_id = request.row.request_id;
-  result.kind = request.row.kind;
   result.error = error;
+  const ResultRef ref = Name(request, result);
   s.fx.Now(std::move(result));
   RecordFailure(s, request, error.message);
-  End(s, request, RequestState::kFailed, CoreResultId(request), from_worker);
+  End(s, request, RequestState::kFailed, ref, from_worker);
 }
 
 void RecordFailure(State& s, const Request& request, const std::string& message) {
@@ -369,7 +371,9 @@ void RecordFailure(State& s, const Request& request, const std::string& message)
 
 void AddToRetention(State& s, const RequestRow& row) {
   s.retention.emplace(ForgottenAt(s, row), row.request_id);
-  if (row.delivered_at > 0) s.delivered.emplace(row.delivered_at, row.request_id);
+  const int64_t from = ForgettableFrom(row);
+  if (from > 0) s.forgettable.emplace(from, row.request_id);
+  AddUnfetched(s, row);
 }
 
 void Forget(State& s, const Request& request) {
@@ -381,6 +385,14 @@ void Forget(State& s, const Request& request) {
     DropKey(s, KeyOfName(row.owner_id, request.idempotency_key), id);
   }
   s.requests.erase(id);
+}
+
+void RemoveResult(State& s, Request& request) {
+  RequestRow& row = request.row;
+  DropFromRetention(s, row);
+  row.result_bytes = -1;
+  AddToRetention(s, row);
+  s.fx.PutLater(DropResult{row.request_id});
 }
 
 void OnDelivered(State& s, const Delivered& event) {

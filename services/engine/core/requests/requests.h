@@ -15,11 +15,6 @@ namespace lathe::engine {
 Request* FindByIdempotencyKey(State& s, const std::string& model_id, const std::string& key);
 Request* FindByKey(State& s, const std::string& owner_id, OpClass op_class, int64_t seq_id);
 
-// Returns the bound that one more request of `tenant_id` would exceed. `model`: nullptr for
-// samples.
-std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
-                                   int64_t bytes);
-
 // Accepts `submit` under `seq_id`. Its row joins this Step's Commit, and its caller is answered.
 // `group`: the group that will run it; may be empty for samples.
 Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::string& session_id,
@@ -49,8 +44,7 @@ bool MayRun(const State& s, const Request& request);
 void TakeBack(State& s, Request& request);
 
 // Ends a live request with the result that the worker made, and acknowledges that result.
-void EndWithWorkerResult(State& s, Request& request, RequestState state,
-                         const std::string& result_id);
+void EndWithWorkerResult(State& s, Request& request, RequestState state, const WorkerDone& done);
 // Ends a live request with a result of the core. `from_worker`: also acknowledges the worker's
 // report about the request.
 void Succeed(State& s, Request& request, MakeResult result, bool from_worker = true);
@@ -64,6 +58,9 @@ void RecordFailure(State& s, const Request& request, const std::string& message)
 void AddToRetention(State& s, const RequestRow& row);
 // Removes a finished request from all tables.
 void Forget(State& s, const Request& request);
+
+// Removes the result of a finished request. A client that asks for it is told so.
+void RemoveResult(State& s, Request& request);
 
 void OnDelivered(State& s, const Delivered& event);
 

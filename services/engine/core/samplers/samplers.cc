@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/engine/core/requests/requests.h"
+#include "services/engine/core/requests/tenant_usage.h"
 #include "services/engine/core/samplers/sample_queue.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/samplers/weight_transfer.h"
@@ -193,6 +194,7 @@ Sampler& TrackSampler(State& s, SamplerRow row) {
   CountBusy(s, sampler, +1);
   CountVersion(s, sampler, +1);
   const std::string id = sampler.row.sampling_session_id;
+  ChangeUsage(s, sampler.row.tenant_id, &TenantUsage::samplers, +1);
   if (sampler.unnamed()) s.unnamed_samplers[sampler.row.model_id].insert(id);
   return s.samplers.Add(id, std::move(sampler));
 }
@@ -251,6 +253,7 @@ void ReleaseSampler(State& s, const std::string& sampler_id) {
     of_model->second.erase(sampler_id);
     if (of_model->second.empty()) s.unnamed_samplers.erase(of_model);
   }
+  ChangeUsage(s, row.tenant_id, &TenantUsage::samplers, -1);
   s.fx.Put(DeleteSampler{sampler_id});
   if (!row.checkpoint_dir.empty()) {
     DropVersionIfUnused(s, row.version_id);

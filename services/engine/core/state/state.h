@@ -24,11 +24,6 @@
 
 namespace lathe::engine {
 
-struct TenantUsage {
-  int64_t num_rows = 0;
-  int64_t bytes = 0;
-};
-
 // Samplers of a tenant whose unnamed versions are kept.
 struct TenantVersions {
   int64_t bytes = 0;
@@ -60,6 +55,10 @@ struct FollowUps {
   std::set<std::string> groups;    // may send more to their workers
   std::set<std::string> sessions;  // may be complete
   std::set<std::string> requests;  // their callers may know an old group
+  std::set<std::string> tenants;   // their use, or the room that their limits leave, has changed
+  // Tenants that may have more unfetched results than their limits allow. Some of them stay until
+  // the next Step, which removes more.
+  std::set<std::string> unfetched;
 };
 
 struct State {
@@ -98,13 +97,17 @@ struct State {
   // The same by group; "": without a group.
   std::map<std::string, std::map<int64_t, std::string>> live_by_group;
   std::set<std::pair<int64_t, std::string>> retention;  // key: time to forget a finished request
-  std::set<std::pair<int64_t, std::string>> delivered;  // finished requests, by delivery time
-  std::map<std::string, std::string> replays;           // recovery commands under way, id to model
-  int64_t num_replays = 0;                              // in this term
+  // Finished requests whose result was delivered or removed, by the time of that or of their end.
+  std::set<std::pair<int64_t, std::string>> forgettable;
+  std::map<std::string, std::string> replays;  // recovery commands under way, id to model
+  int64_t num_replays = 0;                     // in this term
   int64_t last_order = 0;
-  int64_t num_completed_samples = 0;  // in this term
-  std::map<std::string, TenantUsage> usage;
-  TenantUsage total_usage;
+  int64_t num_completed_samples = 0;         // in this term
+  std::map<std::string, TenantUsage> usage;  // by tenant; absent: all is zero
+  TenantUsage total_usage;                   // of unfinished requests
+  int64_t num_queueing_tenants = 0;          // tenants with unfinished requests
+  // Unfetched results by tenant, oldest first; absent: none.
+  std::map<std::string, std::set<std::pair<int64_t, std::string>>> unfetched;
   std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
   std::map<std::string, RateWindow> rates;  // tenants with a rate limit
 

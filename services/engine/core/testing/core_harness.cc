@@ -92,6 +92,7 @@ void CoreHarness::RestartEngine() {
   attached = false;
   core_ = std::make_unique<Core>(options_);
   actions.clear();
+  tenants.clear();
   Post(Loaded{store.TakeLeadership(), ++seed_});
 }
 
@@ -119,6 +120,15 @@ void CoreHarness::StepCore(EventBody body) {
     actions.push_back(action);
     Execute(action);
   }
+  CheckUsage();
+}
+
+void CoreHarness::CheckUsage() const {
+  std::map<std::string, TenantUsage> published;
+  for (const auto& [id, tenant] : tenants) {
+    if (tenant.usage != TenantUsage()) published[id] = tenant.usage;
+  }
+  if (published != core_->RecountUsage()) throw std::logic_error("a tenant's counters drifted");
 }
 
 void CoreHarness::Execute(const Action& action) {
@@ -148,6 +158,8 @@ void CoreHarness::Execute(const Action& action) {
     model_states[model->model_id] = *model;
   } else if (const auto* drain = std::get_if<NotifyGroupDrain>(&action)) {
     drains[drain->group] = *drain;
+  } else if (const auto* tenant = std::get_if<NotifyTenant>(&action)) {
+    tenants[tenant->tenant_id] = *tenant;
   } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
     if (send->rank > 0 || std::holds_alternative<SendDie>(send->command)) {
       to_ranks.push_back(*send);

@@ -120,6 +120,7 @@ class CoreHarness {
   std::map<std::string, std::string> notified_groups;    // by request
   std::map<std::string, NotifyModelState> model_states;
   std::map<std::string, NotifyGroupDrain> drains;
+  std::map<std::string, NotifyTenant> tenants;
   std::vector<SendToWorker> to_ranks;  // commands to ranks above 0, and every SendDie
   std::vector<RecordRecovery> recoveries;
   std::map<std::string, std::string> result_of;  // by request id
@@ -131,6 +132,8 @@ class CoreHarness {
   void StepCore(EventBody body);
   void Execute(const Action& action);
   void PumpEvents();
+  // Checks that the published use of each tenant is what it holds.
+  void CheckUsage() const;
 
   const CoreOptions options_;
   std::unique_ptr<Core> core_;

@@ -142,5 +142,56 @@ TEST_CASE("Admin: quotas are set field by field, listed, and outlive a restart",
         grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_CASE("Admin: limits with defaults are listed with what they bound", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::ListTenantsResponse tenants;
+  REQUIRE(f.engine.admin().ListTenants(CallContext(""), {}, &tenants).ok());
+  const CoreOptions defaults;
+  CHECK(tenants.tenants(0).sessions() == 1);
+  CHECK(tenants.tenants(0).quota().sessions() == defaults.max_sessions_per_tenant);
+  CHECK(tenants.tenants(0).quota().samplers() == defaults.max_samplers_per_tenant);
+  CHECK(tenants.tenants(0).quota().unfetched_bytes() == defaults.max_unfetched_bytes_per_tenant);
+
+  v1::SetQuotaRequest request;
+  request.set_tenant("default");
+  request.mutable_quota()->set_sessions(1);
+  v1::SetQuotaResponse quota;
+  REQUIRE(f.engine.admin().SetQuota(CallContext(""), request, &quota).ok());
+  CHECK(quota.quota().sessions() == 1);
+  CHECK(quota.quota().samplers() == defaults.max_samplers_per_tenant);
+  v1::CreateSessionRequest session;
+  session.set_ordering(v1::SESSION_ORDERING_SERIAL);
+  v1::CreateSessionResponse created;
+  const absl::Status refused = FromGrpcStatus(
+      f.engine.engine().CreateSession(CallContext(f.client.key()), session, &created));
+  CHECK(absl::IsPermissionDenied(refused));
+  CHECK(ErrorCode(refused) == "session_quota");
+}
+
+TEST_CASE("Quotas: results above the limit that nobody fetched are gone, with a reason",
+          "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::SetQuotaRequest request;
+  request.set_tenant("default");
+  request.mutable_quota()->set_unfetched_results(1);
+  v1::SetQuotaResponse quota;
+  REQUIRE(f.engine.admin().SetQuota(CallContext(""), request, &quota).ok());
+  // Invalid requests end at once.
+  v1::ForwardBackwardRequest invalid = f.client.TrainRequest(1);
+  invalid.mutable_loss()->set_name("no_such_loss");
+  const std::string first = f.client.Accept(&v1::Engine::Stub::ForwardBackward, invalid);
+  f.engine.clock().Advance(absl::Milliseconds(1));
+  invalid.set_seq_id(2);
+  const std::string second = f.client.Accept(&v1::Engine::Stub::ForwardBackward, invalid);
+  v1::GetResultResponse response;
+  const absl::Status gone = FromGrpcStatus(f.client.GetResult(first, &response));
+  CHECK(absl::IsOutOfRange(gone));
+  CHECK(ErrorCode(gone) == "result_expired");
+  CHECK_THAT(std::string(gone.message()), Catch::Contains("unfetched_results"));
+  CHECK(f.client.Result(second).has_error());
+}
+
 }  // namespace
 }  // namespace lathe::engine
