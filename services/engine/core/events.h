@@ -28,6 +28,9 @@ struct PayloadRef {
   std::string body_id;  // empty: no body
   int64_t bytes = 0;
   int64_t tokens = 0;
+  // True if the body was not stored, because the tenant's limits had no room for it. The core
+  // answers a repetition and refuses anything new.
+  bool is_withheld = false;
 };
 
 // First event: the state that a new leader reads from the store.

@@ -72,6 +72,19 @@ int64_t BatchBytes(const v1::ForwardBackwardRequest& request) {
   return may_be_split ? std::max(bytes, kSplitBatchBytes) : bytes;
 }
 
+// Stores a valid message as the body of its request. If the tenant's limits have no room for it,
+// the core would refuse the request: its body then costs no write.
+template <typename Request>
+absl::StatusOr<PayloadRef> StoreBody(Runtime& runtime, const std::string& tenant_id,
+                                     const Request& request, int64_t tokens) {
+  PayloadRef payload{.bytes = static_cast<int64_t>(request.ByteSizeLong()), .tokens = tokens};
+  if (!runtime.tenant_rooms().RoomOf(tenant_id).Allows(payload, runtime.NowNanos())) {
+    payload.is_withheld = true;
+    return payload;
+  }
+  return runtime.bodies().Add(request.SerializeAsString(), tokens);
+}
+
 template <typename Request>
 absl::Status ValidateTrainKey(const Request& request) {
   RETURN_IF_ERROR(ValidateTrainSeq(request.seq_id()));
@@ -242,8 +255,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   const v1::ForwardBackwardRequest& meant = widened ? *widened : request;
   SetInvalid(submit, ValidateForwardBackward(meant, limits));
   if (!submit.invalid) {
-    ASSIGN_OR_RETURN(submit.payload,
-                     runtime_.bodies().Add(meant.SerializeAsString(), CountTokens(meant)));
+    ASSIGN_OR_RETURN(submit.payload, StoreBody(runtime_, tenant_id, meant, CountTokens(meant)));
   }
   return submit;
 }
@@ -340,8 +352,7 @@ absl::StatusOr<Submit> SubmissionBuilder::Build(const std::string& tenant_id,
   args.prompt_tokens = prompt_tokens.value_or(0);
   submit.args = args;
   if (!submit.invalid) {
-    ASSIGN_OR_RETURN(submit.payload,
-                     runtime_.bodies().Add(request.SerializeAsString(), args.prompt_tokens));
+    ASSIGN_OR_RETURN(submit.payload, StoreBody(runtime_, tenant_id, request, args.prompt_tokens));
   }
   return submit;
 }

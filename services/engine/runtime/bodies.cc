@@ -18,6 +18,7 @@ absl::StatusOr<PayloadRef> Bodies::Add(std::string bytes, int64_t tokens) {
   PayloadRef ref{.body_id = RandomId(kBodyIdBytes),
                  .bytes = static_cast<int64_t>(bytes.size()),
                  .tokens = tokens};
+  ++num_added_;
   if (ref.bytes > kInlineBodyBytes) RETURN_IF_ERROR(store_.PutLargeBody(ref.body_id, bytes));
   absl::MutexLock lock(&mu_);
   entries_[ref.body_id].bytes = std::make_shared<const std::string>(std::move(bytes));

@@ -1,6 +1,7 @@
 // Bodies of accepted requests: in the store, and in memory while they are needed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -28,6 +29,9 @@ class Bodies {
   // Stores the body under a new id. A large body is durable when this returns, so this may block.
   absl::StatusOr<PayloadRef> Add(std::string bytes, int64_t tokens);
 
+  // Number of bodies added so far.
+  int64_t num_added() const { return num_added_; }
+
   // Returns null when the body is not in memory.
   SharedBytes InMemory(const std::string& body_id);
   // Reads the body from memory, or else from the store, which may block.
@@ -50,6 +54,7 @@ class Bodies {
 
   Store& store_;
   const int64_t max_cached_bytes_;
+  std::atomic<int64_t> num_added_ = 0;
   absl::Mutex mu_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   std::list<std::string> committed_order_ ABSL_GUARDED_BY(mu_);  // oldest first

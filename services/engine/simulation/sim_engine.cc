@@ -230,7 +230,13 @@ void SimEngine::Call(EventBody event, const SharedBody& body, Reply reply) {
         if constexpr (requires { one.call; }) one.call = call;
       },
       event);
-  if (body != nullptr) {
+  const auto* const new_submit = std::get_if<Submit>(&event);
+  const auto tenant = new_submit == nullptr ? tenants_.end() : tenants_.find(new_submit->tenant_id);
+  const bool has_room =
+      tenant == tenants_.end() || tenant->second.room.Allows(new_submit->payload, world_.Now());
+  if (body != nullptr && !has_room) {
+    std::get<Submit>(event).payload.is_withheld = true;
+  } else if (body != nullptr) {
     auto& submit = std::get<Submit>(event);
     const std::string id = absl::StrFormat("%s-body%d", name_, ++last_id_);
     const bool is_large = world_.random.Chance(world_.swarm.large_body);

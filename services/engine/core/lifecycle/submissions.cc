@@ -305,6 +305,10 @@ void Decide(State& s, const Submit& submit) {
     return AnswerError(s, submit.call, ClosedSeq(submit.owner_id, submit.seq_id));
   }
   if (auto refusal = RefusedFor(s, submit, subject)) return AnswerError(s, submit.call, *refusal);
+  if (submit.payload.is_withheld) {
+    s.follow_ups.tenants.insert(submit.tenant_id);  // the room that rpc/ knows is out of date
+    return AnswerError(s, submit.call, BodyWithheld(submit));
+  }
   RecordSignOfLife(s, *subject.session);
   SubmitNew(s, submit, subject);
 }

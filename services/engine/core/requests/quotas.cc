@@ -199,6 +199,14 @@ std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id,
   return std::nullopt;
 }
 
+ErrorInfo BodyWithheld(const Submit& submit) {
+  return ResourceExhausted(
+      "queue_quota",
+      absl::StrFormat("the tenant's limits of requests, tokens and queued bytes had no room for "
+                      "this request of %d bytes and %d tokens a moment ago; retry",
+                      submit.payload.bytes, submit.payload.tokens));
+}
+
 std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id, int64_t bytes) {
   const QuotaRow* const quota = FindQuota(s, tenant_id);
   const TenantUsage* const usage = Find(s.usage, tenant_id);

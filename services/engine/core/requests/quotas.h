@@ -23,6 +23,9 @@ void ChargeRate(State& s, const std::string& tenant_id, int64_t accepted_at, int
 std::optional<ErrorInfo> OverBound(const State& s, const std::string& tenant_id, const Model* model,
                                    int64_t bytes);
 
+// Returns ResourceExhausted `queue_quota` for a new request whose body was not stored.
+ErrorInfo BodyWithheld(const Submit& submit);
+
 // Returns ResourceExhausted `queue_quota` if `bytes` more would exceed the tenant's queue limit.
 std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id, int64_t bytes);
 

@@ -170,6 +170,27 @@ TEST_CASE("Limits: samplers are limited, with those that queued saves will make"
   CHECK(t.Usage().samplers == 2);
 }
 
+TEST_CASE("Limits: a request whose body was withheld is refused, a repetition is answered",
+          "[core]") {
+  Holder t;
+  const CallId known = t.h.Gradient(t.model, 1, "a");
+  Submit again;
+  again.tenant_id = "t";
+  again.owner_id = t.model;
+  again.seq_id = 1;
+  again.content_hash = t.RowOf(known).content_hash;
+  again.args = TrainArgs{};
+  again.payload = {.bytes = 10, .tokens = 10, .is_withheld = true};
+  CHECK(t.h.AnswerTo(t.h.Send(again)).id == t.h.AnswerTo(known).id);
+  Submit fresh = again;
+  fresh.seq_id = 2;
+  const CallId refused = t.h.Send(fresh);
+  CHECK(t.CodeOf(refused) == "queue_quota");
+  CHECK_THAT(t.MessageOf(refused), Catch::Contains("10 bytes and 10 tokens"));
+  t.h.RunWorker();
+  CHECK(t.h.worker->History(t.model).size() == 1);
+}
+
 TEST_CASE("Limits: the published room agrees with what is refused", "[core]") {
   CoreOptions options;
   options.max_rows_per_tenant = 2;

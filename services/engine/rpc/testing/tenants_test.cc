@@ -193,5 +193,29 @@ TEST_CASE("Quotas: results above the limit that nobody fetched are gone, with a 
   CHECK(f.client.Result(second).has_error());
 }
 
+TEST_CASE("Quotas: a tenant above its queue costs no writes of bodies", "[engine]") {
+  Fixture f;
+  f.client.MakeModel();
+  v1::SetQuotaRequest request;
+  request.set_tenant("default");
+  request.mutable_quota()->set_queued_bytes(1);
+  v1::SetQuotaResponse quota;
+  REQUIRE(f.engine.admin().SetQuota(CallContext(""), request, &quota).ok());
+  f.worker.Detach();  // so that the request stays queued
+  const v1::ForwardBackwardRequest queued = f.client.TrainRequest(1);
+  const std::string known = f.client.Accept(&v1::Engine::Stub::ForwardBackward, queued);
+  const int64_t num_added = f.engine.runtime().bodies().num_added();
+  for (int64_t seq = 2; seq < 7; ++seq) {
+    std::string id;
+    const absl::Status refused =
+        f.client.Submit(&v1::Engine::Stub::ForwardBackward, f.client.TrainRequest(seq), &id);
+    CHECK(absl::IsResourceExhausted(refused));
+    CHECK(ErrorCode(refused) == "queue_quota");
+  }
+  // A repetition is answered without its body.
+  CHECK(f.client.Accept(&v1::Engine::Stub::ForwardBackward, queued) == known);
+  CHECK(f.engine.runtime().bodies().num_added() == num_added);
+}
+
 }  // namespace
 }  // namespace lathe::engine
