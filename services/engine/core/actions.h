@@ -103,6 +103,7 @@ struct TenantUsage {
   int64_t sessions = 0;  // sessions that have not ended
   int64_t samplers = 0;
   int64_t reserved_samplers = 0;  // samplers that unfinished saves will make
+  int64_t reserved_bytes = 0;     // expected size of the checkpoints that unfinished saves write
   int64_t unfetched_results = 0;  // finished results that nobody has fetched
   int64_t unfetched_bytes = 0;    // size of these results
   bool operator==(const TenantUsage&) const = default;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "services/engine/core/requests/save_sizes.h"
 #include "services/engine/core/state/base_models.h"
 #include "services/engine/core/state/errors.h"
 #include "services/engine/core/state/needed_files.h"
@@ -141,11 +142,7 @@ std::string CheckpointPath(const std::string& model_id, CheckpointKind kind,
   return absl::StrFormat("tinker://%s/%s/%s", model_id, folder, name);
 }
 
-CheckpointKind KindOf(const Request& save) {
-  if (save.row.kind == OperationKind::kSaveWeightsExternal) return CheckpointKind::kExternal;
-  return save.row.kind == OperationKind::kSaveWeights ? CheckpointKind::kTraining
-                                                      : CheckpointKind::kSampler;
-}
+CheckpointKind KindOf(const Request& save) { return CheckpointKindOf(save.row.kind); }
 
 const CheckpointRow* FindUsable(const State& s, const std::string& tenant_id,
                                 const std::string& tinker_path,
@@ -219,6 +216,7 @@ void TrackCheckpoint(State& s, CheckpointRow row) {
   const std::string path = row.tinker_path;
   s.checkpoint_of_dir[row.dir] = path;
   CountStored(s, row, +1);
+  RecordSize(s, row);
   ScheduleExpiry(s, row);
   s.checkpoints.emplace(path, std::move(row));
 }

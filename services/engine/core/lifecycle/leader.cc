@@ -12,6 +12,7 @@
 #include "services/engine/core/models/snapshots.h"
 #include "services/engine/core/requests/quotas.h"
 #include "services/engine/core/requests/requests.h"
+#include "services/engine/core/requests/save_sizes.h"
 #include "services/engine/core/samplers/samplers.h"
 #include "services/engine/core/samplers/versions.h"
 #include "services/engine/core/state/errors.h"
@@ -171,6 +172,7 @@ void RestoreRequest(State& s, const RequestRow& row) {
   const Plan* known_plan = plan ? &*plan : nullptr;
   if (row.done_at == 0) {
     if (unreadable) plan.emplace().model_id = model_id;
+    if (model != nullptr) request.reserved_bytes = ExpectedSize(s, *model, row.kind, *plan);
     request.plan = std::make_unique<Plan>(*std::move(plan));
     known_plan = request.plan.get();
   }

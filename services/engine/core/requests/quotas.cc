@@ -228,11 +228,14 @@ std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_i
        it != s.stored.end() && it->first.first == tenant_id; ++it) {
     used += it->second.bytes;
   }
-  if (used < quota->stored_bytes) return std::nullopt;
-  return PermissionDenied(
-      "storage_quota",
-      absl::StrFormat("stored_bytes is %d and checkpoints hold %d; delete some, or let them expire",
-                      quota->stored_bytes, used));
+  const int64_t reserved = UsageOf(s, tenant_id).reserved_bytes;
+  if (used + reserved < quota->stored_bytes) return std::nullopt;
+  const std::string queued =
+      reserved == 0 ? "" : absl::StrFormat(" and unfinished saves will need about %d", reserved);
+  return PermissionDenied("storage_quota",
+                          absl::StrFormat("stored_bytes is %d and checkpoints hold %d%s; delete "
+                                          "some, or let them expire",
+                                          quota->stored_bytes, used, queued));
 }
 
 std::optional<ErrorInfo> OverSessions(const State& s, const std::string& tenant_id) {

@@ -30,7 +30,8 @@ ErrorInfo BodyWithheld(const Submit& submit);
 std::optional<ErrorInfo> OverQueue(const State& s, const std::string& tenant_id, int64_t bytes);
 
 // Return PermissionDenied `storage_quota` or `adapter_quota` if the tenant's checkpoints or live
-// models have reached the limit. The tenant must then delete some first.
+// models have reached the limit. The tenant must then delete some first. Checkpoints that
+// unfinished saves will write count with their expected sizes.
 std::optional<ErrorInfo> OverStorage(const State& s, const std::string& tenant_id);
 std::optional<ErrorInfo> OverAdapters(State& s, const std::string& tenant_id);
 

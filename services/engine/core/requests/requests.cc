@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/engine/core/requests/duplicate_detection.h"
 #include "services/engine/core/requests/quotas.h"
+#include "services/engine/core/requests/save_sizes.h"
 #include "services/engine/core/requests/tenant_usage.h"
 #include "services/engine/core/state/errors.h"
 #include "services/engine/core/state/needed_files.h"
@@ -264,6 +265,9 @@ Request& Accept(State& s, const Submit& submit, int64_t seq_id, const std::strin
   request.group = request.notified_group = group;
   if (const auto* const sample = std::get_if<SampleArgs>(&plan.args)) {
     request.num_samples = sample->num_samples;
+  }
+  if (const Model* const model = Find(s.models, plan.model_id)) {
+    request.reserved_bytes = ExpectedSize(s, *model, submit.kind, plan);
   }
   if (!HasKey(submit)) request.idempotency_key = plan.idempotency_key = submit.idempotency_key;
   ChargeRate(s, request.row.tenant_id, s.now, request.row.tokens);

@@ -170,6 +170,26 @@ TEST_CASE("Limits: samplers are limited, with those that queued saves will make"
   CHECK(t.Usage().samplers == 2);
 }
 
+TEST_CASE("Limits: queued saves reserve storage", "[core]") {
+  Holder t;
+  t.h.Save(t.model, 1, {.name = "a"});
+  t.h.RunWorker();  // the fake worker's checkpoints have 100 bytes
+  t.SetQuota({.stored_bytes = 300});
+  CHECK(t.CodeOf(t.h.Save(t.model, 2, {.name = "b"})) == "");
+  CHECK(t.CodeOf(t.h.Save(t.model, 3, {.name = "c"})) == "");
+  CHECK(t.Usage().reserved_bytes == 200);
+  const CallId refused = t.h.Save(t.model, 4, {.name = "d"});
+  CHECK(t.CodeOf(refused) == "storage_quota");
+  CHECK_THAT(t.MessageOf(refused),
+             Catch::Contains("stored_bytes is 300 and checkpoints hold 100 and unfinished saves "
+                             "will need about 200"));
+  t.h.RestartEngine();
+  CHECK(t.Usage().reserved_bytes == 200);
+  t.h.ReattachWorker();
+  t.h.RunWorker();
+  CHECK(t.Usage().reserved_bytes == 0);
+}
+
 TEST_CASE("Limits: a request whose body was withheld is refused, a repetition is answered",
           "[core]") {
   Holder t;

@@ -45,8 +45,9 @@ void RemoveUnfetched(State& s, const RequestRow& row) {
 }
 
 void ChangeReserved(State& s, const Request& request, int64_t sign) {
-  if (!MakesSampler(request)) return;
-  ChangeUsage(s, request.row.tenant_id, &TenantUsage::reserved_samplers, sign);
+  const std::string& tenant_id = request.row.tenant_id;
+  if (MakesSampler(request)) ChangeUsage(s, tenant_id, &TenantUsage::reserved_samplers, sign);
+  ChangeUsage(s, tenant_id, &TenantUsage::reserved_bytes, sign * request.reserved_bytes);
 }
 
 std::map<std::string, TenantUsage> Recount(const State& s) {
@@ -61,6 +62,7 @@ std::map<std::string, TenantUsage> Recount(const State& s) {
       ++one.num_rows;
       one.bytes += request.row.body_bytes;
       one.reserved_samplers += MakesSampler(request) ? 1 : 0;
+      one.reserved_bytes += request.reserved_bytes;
     } else if (IsUnfetched(request.row)) {
       ++one.unfetched_results;
       one.unfetched_bytes += request.row.result_bytes;

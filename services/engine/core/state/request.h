@@ -22,6 +22,7 @@ struct Request {
   int64_t num_crashes_alone = 0;   // crashes of workers that ran only this request
   int64_t num_state_refusals = 0;  // refusals by workers whose state of its model differed
   int64_t num_samples = 0;
+  int64_t reserved_bytes = 0;  // expected size of its checkpoint; 0: none, or unknown
   std::string idempotency_key;
   std::string outcome;  // outcome for its row, set at its end
   // Refused at submission: it never runs.

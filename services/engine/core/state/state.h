@@ -37,6 +37,9 @@ struct Stored {
   int64_t bytes = 0;
 };
 
+// The facts that decide the size of a checkpoint: base model, kind, rank and adapted modules.
+using CheckpointShape = std::tuple<std::string, CheckpointKind, int64_t, std::vector<std::string>>;
+
 // Requests that a tenant had accepted in the last minute.
 struct RateWindow {
   struct Use {
@@ -89,6 +92,7 @@ struct State {
   std::map<std::string, std::string> checkpoint_of_dir;
   DueTimes due_checkpoints;                                      // those that expire
   std::map<std::pair<std::string, std::string>, Stored> stored;  // by tenant and base model
+  std::map<CheckpointShape, int64_t> checkpoint_bytes;           // size of the newest one
   std::map<std::string, int64_t> dir_pins;  // number of samplers and loads that need the files
 
   std::map<std::string, Request> requests;
