@@ -1,5 +1,6 @@
 """Quotas of a tenant, seen by the stock SDK and by raw HTTP."""
 
+import datetime
 import subprocess
 
 import httpx
@@ -25,6 +26,11 @@ def tenants(lathe):
 def trainer(lathe, key):
     service = tinker.ServiceClient(base_url=lathe.url, api_key=key)
     return resolved(service.create_lora_training_client(base_model=lathe.model_name, rank=4))
+
+
+def lathe_command(lathe, *words):
+    return subprocess.run([str(BIN / "lathe"), *words, "--data-dir", lathe.data_dir],
+                          capture_output=True, text=True)
 
 
 @pytest.mark.each_sdk
@@ -77,3 +83,19 @@ def test_sessions_above_the_limit_are_refused_until_one_ends(lathe):
         assert tenants(lathe)["crowd"][7:9] == ["1", "1"]
         set_quota(lathe, "crowd", sessions=0)
         assert http.post("create_session", json=new).status_code == 200
+
+
+def test_the_audit_log_is_exported_to_a_new_file(lathe, tmp_path):
+    lathe.create_key("logged")
+    out = tmp_path / "audit.jsonl"
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    late = lathe_command(lathe, "audit", "export", "--before", str(today + datetime.timedelta(2)),
+                         "--out", out)
+    assert late.returncode != 0 and "must be at least a minute ago" in late.stderr
+    assert not out.exists()
+    done = lathe_command(lathe, "audit", "export", "--before", "2001-01-01", "--out", out,
+                         "--prune")
+    assert done.returncode == 0, done.stderr
+    assert "exported and pruned 0 entries" in done.stdout and out.read_text() == ""
+    again = lathe_command(lathe, "audit", "export", "--before", "2001-01-01", "--out", out)
+    assert again.returncode != 0 and "audit.jsonl" in again.stderr

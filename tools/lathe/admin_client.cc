@@ -94,6 +94,22 @@ absl::StatusOr<v1::SetQuotaResponse> AdminClient::SetQuota(const v1::SetQuotaReq
   return response;
 }
 
+absl::StatusOr<v1::ExportAuditResponse> AdminClient::ExportAudit(
+    const v1::ExportAuditRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::ExportAuditResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->ExportAudit(&context, request, &response)));
+  return response;
+}
+
+absl::Status AdminClient::PruneAudit(const v1::PruneAuditRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::PruneAuditResponse response;
+  return Translate(Stub()->PruneAudit(&context, request, &response));
+}
+
 absl::Status AdminClient::MoveModel(const v1::MoveModelRequest& request) {
   grpc::ClientContext context;
   SetDeadline(context, kCallTimeout);

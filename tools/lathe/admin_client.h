@@ -26,6 +26,8 @@ class AdminClient {
   absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
   absl::StatusOr<v1::ListTenantsResponse> ListTenants();
   absl::StatusOr<v1::SetQuotaResponse> SetQuota(const v1::SetQuotaRequest& request);
+  absl::StatusOr<v1::ExportAuditResponse> ExportAudit(const v1::ExportAuditRequest& request);
+  absl::Status PruneAudit(const v1::PruneAuditRequest& request);
   absl::Status MoveModel(const v1::MoveModelRequest& request);
   absl::Status DrainGroup(const std::string& group);
   absl::Status ResumeGroup(const std::string& group);

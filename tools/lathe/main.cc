@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
+#include "tools/lathe/commands/audit_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
 #include "tools/lathe/commands/export_command.h"
@@ -47,6 +48,7 @@ constexpr Verb kVerbs[] = {
     {"tenants", TenantsCommand,
      "  lathe tenants list                   lists limits and usage of the tenants\n"
      "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"},
+    {"audit", AuditCommand, "  lathe audit export --before DATE --out FILE [--prune]\n"},
     {"checkpoints", CheckpointsCommand,
      "  lathe checkpoints trash              lists the folders in the trash\n"
      "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},

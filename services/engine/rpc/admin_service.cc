@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
@@ -14,6 +15,7 @@
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/trash.h"
+#include "services/engine/rpc/validation.h"
 #include "services/engine/runtime/result_encoder.h"
 
 namespace lathe::engine {
@@ -128,6 +130,71 @@ AdminService::Reactor* AdminService::ListTenants(Context* context, const v1::Lis
                                                  v1::ListTenantsResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(DescribeTenants(response)));
+  return reactor;
+}
+
+absl::StatusOr<int64_t> AdminService::AuditBefore(const google::protobuf::Timestamp& before) const {
+  // An entry is given its time before it is committed. After a minute it is there or lost.
+  constexpr int64_t kSettled = 60 * kSecond;
+  const int64_t nanos = before.seconds() * kSecond + before.nanos();
+  if (before.seconds() >= 0 && nanos <= runtime_.NowNanos() - kSettled) return nanos;
+  return Invalid("invalid_field", "before",
+                 absl::StrCat("before is ", absl::FormatTime(absl::FromUnixNanos(nanos)),
+                              ", must be at least a minute ago"));
+}
+
+absl::Status AdminService::DescribeAudit(const v1::ExportAuditRequest& request,
+                                         v1::ExportAuditResponse* response) {
+  constexpr int64_t kMaxEntries = 2000;
+  ASSIGN_OR_RETURN(const int64_t before, AuditBefore(request.before()));
+  ASSIGN_OR_RETURN(const std::vector<NumberedAudit> entries,
+                   runtime_.store().ExportAudit(before, request.after_id(), kMaxEntries));
+  for (const NumberedAudit& entry : entries) {
+    v1::ExportedAuditEntry* const exported = response->add_entries();
+    const std::string tenant = keys_.TenantName(entry.row.tenant_id);
+    exported->set_id(entry.id);
+    exported->set_tenant(tenant.empty() ? entry.row.tenant_id : tenant);
+    exported->set_resource(entry.row.resource);
+    *exported->mutable_entry() = ToProto(entry.row);
+  }
+  return absl::OkStatus();
+}
+
+AdminService::Reactor* AdminService::ExportAudit(Context* context,
+                                                 const v1::ExportAuditRequest* request,
+                                                 v1::ExportAuditResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(DescribeAudit(*request, response)));
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::PruneAudit(Context* context,
+                                                const v1::PruneAuditRequest* request,
+                                                v1::PruneAuditResponse*) {
+  const auto prune = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const int64_t before, AuditBefore(request->before()));
+    // The log of no tenant: it is about the entries of all.
+    const AuditRow record{.at = runtime_.NowNanos(),
+                          .tenant_id = "",
+                          .resource = "organizations",
+                          .event = "audit_prune",
+                          .actor = "",
+                          .object = absl::StrCat(request->through_id()),
+                          .outcome = "ok",
+                          .details = {{"num_entries", absl::StrCat(request->num_entries())}}};
+    return runtime_.store().PruneAudit({.before = before,
+                                        .after_id = request->after_id(),
+                                        .through_id = request->through_id(),
+                                        .num_entries = request->num_entries()},
+                                       record);
+  };
+  const absl::Status status = prune();
+  if (status.ok()) {
+    LogInfo("audit log pruned", {{"through_id", absl::StrCat(request->through_id())},
+                                 {"entries", absl::StrCat(request->num_entries())}});
+  }
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 

@@ -36,6 +36,10 @@ class AdminService final : public v1::Admin::CallbackService {
                      v1::RotateKeyResponse* response) override;
   Reactor* ListTenants(Context* context, const v1::ListTenantsRequest* request,
                        v1::ListTenantsResponse* response) override;
+  Reactor* ExportAudit(Context* context, const v1::ExportAuditRequest* request,
+                       v1::ExportAuditResponse* response) override;
+  Reactor* PruneAudit(Context* context, const v1::PruneAuditRequest* request,
+                      v1::PruneAuditResponse* response) override;
   Reactor* SetQuota(Context* context, const v1::SetQuotaRequest* request,
                     v1::SetQuotaResponse* response) override;
   Reactor* GetStatus(Context* context, const v1::GetStatusRequest* request,
@@ -60,6 +64,10 @@ class AdminService final : public v1::Admin::CallbackService {
   template <typename Change>
   Reactor* Decide(Context* context, Change change);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);
+  // Returns the time in nanoseconds, or InvalidArgument if it is less than a minute ago.
+  absl::StatusOr<int64_t> AuditBefore(const google::protobuf::Timestamp& before) const;
+  absl::Status DescribeAudit(const v1::ExportAuditRequest& request,
+                             v1::ExportAuditResponse* response);
   // Returns the limits that hold, the engine's defaults included.
   v1::Quota EffectiveQuota(const QuotaRow& row) const;
 

@@ -107,8 +107,8 @@ absl::Status RecordRead(AuditLog& audit, const Caller& reader, const Caller& cal
   if (row.tenant_id != reader.tenant_id || caller.tenant_id == reader.tenant_id) {
     return absl::OkStatus();
   }
-  return audit.Record(reader, "checkpoints", "checkpoint_read", row.tinker_path, absl::OkStatus(),
-                      {{"reader", caller.tenant_name}, {"use", use}});
+  return audit.RecordRead(reader, "checkpoint_read", row.tinker_path,
+                          {{"reader", caller.tenant_name}, {"use", use}});
 }
 
 }  // namespace lathe::engine

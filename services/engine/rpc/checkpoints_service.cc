@@ -81,15 +81,14 @@ CheckpointsService::Reactor* CheckpointsService::SaveWeightsExternal(
 CheckpointsService::Reactor* CheckpointsService::DescribeExternalWeights(
     Context* context, const v1::DescribeExternalWeightsRequest* request,
     v1::DescribeExternalWeightsResponse* response) {
-  return ReadCall(
-      reads_, keys_, context, "Checkpoints.DescribeExternalWeights",
-      [this, request, response](const Caller& caller) -> absl::Status {
-        ASSIGN_OR_RETURN(
-            const CheckpointRow row,
-            FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(), "tinker_path"));
-        ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row, caller.key_id));
-        return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
-      });
+  return ReadCall(reads_, keys_, context, "Checkpoints.DescribeExternalWeights",
+                  [this, request, response](const Caller& caller) -> absl::Status {
+                    ASSIGN_OR_RETURN(const CheckpointRow row,
+                                     FindCheckpoint(runtime_, caller.tenant_id,
+                                                    request->tinker_path(), "tinker_path"));
+                    ASSIGN_OR_RETURN(*response, archives_.DescribeFiles(row, caller.key_id));
+                    return audit_.RecordRead(caller, "checkpoint_download", row.tinker_path);
+                  });
 }
 
 CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,

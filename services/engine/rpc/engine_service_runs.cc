@@ -132,7 +132,7 @@ EngineService::Reactor* EngineService::DescribeArchive(Context* context,
                                  FindCheckpoint(runtime_, caller.tenant_id, request->tinker_path(),
                                                 "tinker_path"));
                 ASSIGN_OR_RETURN(*response, archives_.Describe(row, caller.key_id));
-                return audit_.Record(caller, "checkpoints", "checkpoint_download", row.tinker_path);
+                return audit_.RecordRead(caller, "checkpoint_download", row.tinker_path);
               });
 }
 

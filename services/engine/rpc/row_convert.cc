@@ -137,6 +137,17 @@ absl::Status Set(bool is_given, int64_t value, const char* name, int64_t& field)
 
 }  // namespace
 
+v1::AuditEntry ToProto(const AuditRow& row) {
+  v1::AuditEntry entry;
+  *entry.mutable_at() = ToTimestamp(row.at);
+  entry.set_event(row.event);
+  entry.set_actor(row.actor);
+  entry.set_object(row.object);
+  entry.set_outcome(row.outcome);
+  SetMetadata(row.details, entry.mutable_details());
+  return entry;
+}
+
 v1::Quota ToProto(const QuotaRow& row) {
   v1::Quota quota;
   quota.set_requests_per_minute(row.requests_per_minute);

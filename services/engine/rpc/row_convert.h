@@ -53,6 +53,7 @@ absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller
                                                   const Page<ModelRow>& page);
 
 v1::Quota ToProto(const QuotaRow& row);
+v1::AuditEntry ToProto(const AuditRow& row);
 
 // Returns `row` with the fields that `quota` sets. InvalidArgument: a value is negative.
 absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota);

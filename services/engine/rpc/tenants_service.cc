@@ -40,17 +40,6 @@ int64_t NanosOf(absl::CivilDay day) {
   return absl::ToUnixNanos(absl::FromCivil(day, absl::UTCTimeZone()));
 }
 
-v1::AuditEntry ToProto(const AuditRow& row) {
-  v1::AuditEntry entry;
-  *entry.mutable_at() = ToTimestamp(row.at);
-  entry.set_event(row.event);
-  entry.set_actor(row.actor);
-  entry.set_object(row.object);
-  entry.set_outcome(row.outcome);
-  SetMetadata(row.details, entry.mutable_details());
-  return entry;
-}
-
 }  // namespace
 
 TenantsService::TenantsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads)

@@ -83,6 +83,21 @@ struct SessionUsage {
   Metadata user_metadata;
 };
 
+// An entry of the audit log with its number. Numbers grow and are never used twice.
+struct NumberedAudit {
+  int64_t id = 0;
+  AuditRow row;
+};
+
+// Entries of the audit log: those with numbers in (after_id, through_id] and a time before
+// `before`, of all tenants.
+struct AuditPiece {
+  int64_t before = 0;
+  int64_t after_id = 0;
+  int64_t through_id = 0;
+  int64_t num_entries = 0;
+};
+
 // Lease of the leader. It lapses `duration` after its last renewal; each process that waits for it
 // measures that time by itself.
 struct LeaseRow {
@@ -253,6 +268,15 @@ class Store {
   virtual absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
                                                           const std::string& resource, int64_t from,
                                                           int64_t until, int64_t limit) = 0;
+
+  // Returns the first `limit` entries of all tenants with a number above `after_id` and a time
+  // before `before`, by number.
+  virtual absl::StatusOr<std::vector<NumberedAudit>> ExportAudit(int64_t before, int64_t after_id,
+                                                                 int64_t limit) = 0;
+  // Deletes the entries of the piece and appends `record`, in one transaction. Returns
+  // FailedPrecondition and deletes nothing if they are not num_entries. Nothing else can delete an
+  // entry.
+  virtual absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) = 0;
 
   // Returns a secret that is created on first use and kept in the store, e.g. the key that signs
   // archive URLs.

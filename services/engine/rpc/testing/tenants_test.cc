@@ -4,6 +4,7 @@
 
 #include "libs/common/errors.h"
 #include "libs/common/rpc/status.h"
+#include "services/engine/auth/audit_log.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -215,6 +216,56 @@ TEST_CASE("Quotas: a tenant above its queue costs no writes of bodies", "[engine
   // A repetition is answered without its body.
   CHECK(f.client.Accept(&v1::Engine::Stub::ForwardBackward, queued) == known);
   CHECK(f.engine.runtime().bodies().num_added() == num_added);
+}
+
+TEST_CASE("Admin: the audit log is exported, and pruned as it was exported", "[engine][auth]") {
+  TestEngine engine;
+  engine.MakeKey("default");
+  v1::ExportAuditRequest request;
+  request.mutable_before()->set_seconds(absl::ToUnixSeconds(engine.clock().Now()));
+  v1::ExportAuditResponse page;
+  CHECK(ErrorField(FromGrpcStatus(engine.admin().ExportAudit(CallContext(""), request, &page))) ==
+        "before");
+  engine.clock().Advance(absl::Minutes(2));
+  request.mutable_before()->set_seconds(request.before().seconds() + 1);
+  REQUIRE(engine.admin().ExportAudit(CallContext(""), request, &page).ok());
+  REQUIRE(page.entries_size() == 2);
+  CHECK(page.entries(0).tenant() == "default");
+  CHECK(page.entries(0).entry().event() == "tenant_create");
+  CHECK(page.entries(1).entry().event() == "key_create");
+
+  v1::PruneAuditRequest prune;
+  *prune.mutable_before() = request.before();
+  prune.set_through_id(page.entries(1).id());
+  prune.set_num_entries(1);
+  v1::PruneAuditResponse pruned;
+  CHECK_FALSE(engine.admin().PruneAudit(CallContext(""), prune, &pruned).ok());
+  prune.set_num_entries(2);
+  REQUIRE(engine.admin().PruneAudit(CallContext(""), prune, &pruned).ok());
+  REQUIRE(engine.admin().ExportAudit(CallContext(""), request, &page).ok());
+  CHECK(page.entries_size() == 0);
+}
+
+TEST_CASE("Audit: equal reads within a minute are one entry", "[engine][auth]") {
+  TestEngine engine;
+  AuditLog log(engine.runtime().store(), engine.clock());
+  Caller caller;
+  caller.tenant_id = "t";
+  caller.key_id = "k1";
+  const auto count = [&] {
+    const int64_t until = absl::ToUnixNanos(engine.clock().Now()) + 1;
+    return engine.runtime().store().ListAudit("t", "", 0, until, 100)->size();
+  };
+  for (int i = 0; i < 5; ++i) REQUIRE(log.RecordRead(caller, "checkpoint_download", "a").ok());
+  CHECK(count() == 1);
+  REQUIRE(log.RecordRead(caller, "checkpoint_download", "b").ok());
+  REQUIRE(log.RecordRead(caller, "checkpoint_read", "a", {{"use", "copy"}}).ok());
+  caller.key_id = "k2";
+  REQUIRE(log.RecordRead(caller, "checkpoint_download", "a").ok());
+  CHECK(count() == 4);
+  engine.clock().Advance(absl::Minutes(1));
+  REQUIRE(log.RecordRead(caller, "checkpoint_download", "a").ok());
+  CHECK(count() == 5);
 }
 
 }  // namespace

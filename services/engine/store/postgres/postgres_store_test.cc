@@ -184,6 +184,9 @@ TEST_CASE("PostgresStore: a search reads the sessions in the order of an index",
 TEST_CASE("PostgresStore: the audit log refuses to be changed", "[store]") {
   PostgresHarness harness;
   REQUIRE(harness.store().AppendAudit(TestAudit(1)).ok());
+  REQUIRE(harness.store().AppendAudit(TestAudit(2)).ok());
+  const AuditPiece piece{.before = 2, .after_id = 0, .through_id = 1, .num_entries = 1};
+  REQUIRE(harness.store().PruneAudit(piece, TestAudit(3)).ok());
   PostgresConnection connection = harness.database().Connect();
   CHECK_THROWS_WITH(connection.Execute("DELETE FROM audit"), Catch::Contains("append-only"));
   CHECK_THROWS_WITH(connection.Execute("UPDATE audit SET outcome = 'no'"),

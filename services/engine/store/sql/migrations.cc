@@ -281,6 +281,33 @@ ALTER TABLE quotas ADD COLUMN unfetched_bytes INTEGER NOT NULL DEFAULT -1;
 ALTER TABLE requests ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// The audit log loses entries only in a transaction that names them in this table, which is empty
+// otherwise.
+constexpr char kMigration18[] = R"sql(
+CREATE TABLE audit_pruning (
+  id INTEGER PRIMARY KEY CHECK (id = 1), after_id INTEGER NOT NULL, through_id INTEGER NOT NULL);
+)sql";
+constexpr char kSqliteMigration18[] = R"sql(
+DROP TRIGGER audit_keeps;
+CREATE TRIGGER audit_keeps BEFORE DELETE ON audit
+  WHEN NOT EXISTS (SELECT 1 FROM audit_pruning WHERE old.id > after_id AND old.id <= through_id)
+  BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+)sql";
+constexpr char kPostgresMigration18[] = R"sql(
+CREATE FUNCTION refuse_deletion() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN
+    IF EXISTS (SELECT 1 FROM audit_pruning WHERE OLD.id > after_id AND OLD.id <= through_id) THEN
+      RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'the audit log is append-only';
+  END $$;
+DROP TRIGGER audit_stays ON audit;
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit
+  FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER audit_keeps BEFORE DELETE ON audit
+  FOR EACH ROW EXECUTE FUNCTION refuse_deletion();
+)sql";
+
 constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration1, .postgres = kPostgresMigration1},
     {.common = kMigration2, .sqlite = kSqliteMigration2, .postgres = kPostgresMigration2},
@@ -299,6 +326,7 @@ constexpr std::array<Migration, kSchemaVersion> kMigrations = {{
     {.common = kMigration15},
     {.common = kMigration16},
     {.common = kMigration17},
+    {.common = kMigration18, .sqlite = kSqliteMigration18, .postgres = kPostgresMigration18},
 }};
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace lathe::engine {
 
 // Version of the schema that this binary writes.
-inline constexpr int kSchemaVersion = 17;
+inline constexpr int kSchemaVersion = 18;
 
 // One step, run in one transaction: `common` first, then the part of the one database; empty: no
 // such part. `common` uses SQLite's types and keys, see PostgresDdl. The leader runs it, while

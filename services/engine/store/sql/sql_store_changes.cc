@@ -1,6 +1,7 @@
 // Writes outside the commits: tenants, keys, audit, secrets.
 #include <string>
 
+#include "absl/strings/str_format.h"
 #include "libs/common/random/random_id.h"
 #include "services/engine/store/sql/row_codec.h"
 #include "services/engine/store/sql/sql_store.h"
@@ -11,6 +12,12 @@ namespace {
 
 constexpr char kInsertSecret[] =
     "INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING";
+// Bind: before, after_id, through_id.
+constexpr char kCountAudit[] = "SELECT count(*) FROM audit WHERE at < ?1 AND id > ?2 AND id <= ?3";
+constexpr char kDeleteAudit[] = "DELETE FROM audit WHERE at < ?1 AND id > ?2 AND id <= ?3";
+constexpr char kBeginPruning[] =
+    "INSERT INTO audit_pruning (id, after_id, through_id) VALUES (1, ?, ?)";
+constexpr char kEndPruning[] = "DELETE FROM audit_pruning";
 constexpr char kReadSecret[] = "SELECT value FROM secrets WHERE name = ?";
 constexpr size_t kSecretBytes = 32;
 
@@ -40,6 +47,28 @@ absl::Status SqlStore::PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& 
 absl::Status SqlStore::AppendAudit(const AuditRow& row) {
   return Change([&](SqlConnection& connection) {
     InsertAudit(connection, row);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status SqlStore::PruneAudit(const AuditPiece& piece, const AuditRow& record) {
+  return Change([&](SqlConnection& connection) -> absl::Status {
+    int64_t count = 0;
+    {
+      Query query = connection.Prepare(kCountAudit);
+      query.Bind(piece.before, piece.after_id, piece.through_id).Next();
+      count = query.Int();
+    }
+    if (count != piece.num_entries) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("the audit log has %d entries above number %d and through %d, and %d are "
+                          "to be deleted: nothing was deleted",
+                          count, piece.after_id, piece.through_id, piece.num_entries));
+    }
+    connection.Prepare(kBeginPruning).Bind(piece.after_id, piece.through_id).Run();
+    connection.Prepare(kDeleteAudit).Bind(piece.before, piece.after_id, piece.through_id).Run();
+    connection.Prepare(kEndPruning).Run();
+    InsertAudit(connection, record);
     return absl::OkStatus();
   });
 }

@@ -198,6 +198,11 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
       raw.exec(absl::StrCat("ALTER TABLE quotas DROP COLUMN ", column));
     }
     raw.exec("ALTER TABLE requests DROP COLUMN result_bytes");
+    raw.exec("DROP TRIGGER audit_keeps");
+    raw.exec("DROP TABLE audit_pruning");
+    raw.exec(
+        "CREATE TRIGGER audit_keeps BEFORE DELETE ON audit "
+        "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END");
     raw.exec("UPDATE schema_version SET version = 5");
   }
   auto store = SqliteStore::Open(options);
@@ -215,6 +220,9 @@ TEST_CASE("SqliteStore: the audit log refuses to be changed", "[store]") {
   {
     auto store = SqliteStore::Open({.database = database, .bodies_dir = dir.path() / "bodies"});
     REQUIRE((*store)->AppendAudit(TestAudit(1)).ok());
+    REQUIRE((*store)->AppendAudit(TestAudit(2)).ok());
+    const AuditPiece piece{.before = 2, .after_id = 0, .through_id = 1, .num_entries = 1};
+    REQUIRE((*store)->PruneAudit(piece, TestAudit(3)).ok());
   }
   SQLite::Database raw(database.string(), SQLite::OPEN_READWRITE);
   CHECK_THROWS_WITH(raw.exec("DELETE FROM audit"), Catch::Contains("append-only"));

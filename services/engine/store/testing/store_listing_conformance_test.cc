@@ -167,5 +167,39 @@ TEST_CASE("Store: the audit log keeps entries by tenant, resource and time", "[s
   CHECK(harness->store().ListAudit("t1", "", 1, 2, 10)->front().details == Metadata{{"a", "b"}});
 }
 
+TEST_CASE("Store: entries of the audit log are deleted only as they were exported", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  for (int64_t at = 1; at <= 5; ++at) {
+    REQUIRE(store.AppendAudit(TestAudit(at, at % 2 == 0 ? "t2" : "t1")).ok());
+  }
+  const auto exported = [&](int64_t before, int64_t after_id, int64_t limit) {
+    const auto entries = harness->store().ExportAudit(before, after_id, limit);
+    REQUIRE(entries.ok());
+    return *entries;
+  };
+  const std::vector<NumberedAudit> first = exported(5, 0, 3);
+  REQUIRE(first.size() == 3);
+  CHECK(first[1].row.event == "e2");
+  CHECK(first[1].row.tenant_id == "t2");
+  CHECK(first[1].row.details == Metadata{{"a", "b"}});
+  const std::vector<NumberedAudit> rest = exported(5, first[2].id, 3);
+  REQUIRE(rest.size() == 1);
+  CHECK(rest[0].row.event == "e4");
+
+  AuditPiece piece{.before = 5, .after_id = 0, .through_id = first[2].id, .num_entries = 2};
+  const AuditRow record = TestAudit(9, "");
+  CHECK(absl::IsFailedPrecondition(store.PruneAudit(piece, record)));
+  CHECK(exported(10, 0, 10).size() == 5);
+  piece.num_entries = 3;
+  REQUIRE(store.PruneAudit(piece, record).ok());
+  harness->Reopen();
+  const std::vector<NumberedAudit> left = exported(10, 0, 10);
+  REQUIRE(left.size() == 3);
+  CHECK(left[0].row.event == "e4");
+  CHECK(left[2].row.event == "e9");
+  CHECK(absl::IsFailedPrecondition(harness->store().PruneAudit(piece, record)));
+}
+
 }  // namespace
 }  // namespace lathe::engine
