@@ -20,7 +20,7 @@ constexpr absl::Duration kMaxPulseAge = absl::Seconds(30);
 Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
     : executor_(io.get_executor()),
       options_(std::move(options)),
-      engine_(options_.engine_addresses, Dialer(options_.engine_tls)),
+      engine_(options_.engine_addresses, Dialer(options_.engine_tls), options_.secret_file),
       watch_(io.get_executor(), engine_, options_.outage_grace),
       polls_(options_.limits.max_polls_per_key),
       archives_(options_.data_dir),

@@ -96,6 +96,8 @@ void AddOptions(OptionSet& set, Settings& settings) {
           "PEM file with the client certificate, for an engine that requests one");
   set.Add(&settings.gateway.engine_tls.key, "gateway.engine_key", "",
           "PEM file of its private key");
+  set.Add(&settings.gateway.secret_file, "gateway.secret_file", "",
+          "copy of the engine's RUN_DIR/secret, for an engine on another machine");
   set.Add(&settings.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&settings.grpc_listen, "gateway.grpc_listen", "",
           "address of the gRPC services, HOST:PORT; empty: none");
@@ -161,6 +163,17 @@ Settings ParseSettings(int argc, char** argv) {
   return settings;
 }
 
+// A gateway proves itself to engines that it reaches by network.
+absl::Status CheckSecret(const GatewayOptions& options) {
+  for (const std::string& address : options.engine_addresses) {
+    if (!options.secret_file.empty() || address.starts_with("unix:")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("secret_file is missing: the engine at ", address,
+                     " serves only gateways that have a copy of its RUN_DIR/secret"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSettings(const Settings& settings) {
   if (settings.gateway.drain_timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
@@ -195,6 +208,7 @@ absl::Status CheckSettings(const Settings& settings) {
   }
   RETURN_IF_ERROR(CheckChannelTls(settings.gateway.engine_tls, settings.gateway.engine_addresses,
                                   settings.insecure_i_know));
+  RETURN_IF_ERROR(CheckSecret(settings.gateway));
   return CheckLimits(settings.gateway.limits);
 }
 

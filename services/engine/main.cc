@@ -24,6 +24,7 @@
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/audit_log.h"
@@ -316,7 +317,7 @@ int Run(Settings settings, const sigset_t& signals) {
           Lead(settings, store, metrics, readiness, stop, leadership)) {
     return *exit_code;
   }
-  KeyRing keys(store, clock);
+  KeyRing keys(store, clock, GatewayCredential(opened.worker_secret));
   if (const absl::Status status = keys.Refresh(); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }

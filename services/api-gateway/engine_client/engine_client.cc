@@ -5,24 +5,54 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <utility>
 
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
+#include "libs/common/rpc/cluster_secret.h"
 
 namespace lathe::gateway {
 namespace {
 
 // Error code of an engine that is not the leader.
 constexpr char kNotLeader[] = "not_leader";
+// Error code of an engine that does not accept the gateway's secret.
+constexpr char kNotAGateway[] = "not_a_gateway";
 
 }  // namespace
 
-EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer)
-    : dialer_(dialer) {
+EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer,
+                           std::string secret_file)
+    : dialer_(dialer), secret_file_(std::move(secret_file)) {
   for (const std::string& address : addresses) {
     const std::shared_ptr<grpc::Channel> channel = dialer_.Dial(address);
     peers_.push_back({address, channel, v1::Engine::NewStub(channel)});
   }
+  ReadSecret();
+}
+
+void EngineClient::Prove(grpc::ClientContext& context) const {
+  absl::MutexLock lock(&mu_);
+  if (!credential_.empty()) context.AddMetadata(kGatewayCredentialHeader, credential_);
+}
+
+void EngineClient::ReadSecret() {
+  if (secret_file_.empty()) return;
+  std::string credential = GatewayCredential(ReadSecretFile(secret_file_));
+  absl::MutexLock lock(&mu_);
+  credential_ = std::move(credential);
+}
+
+absl::Status EngineClient::ForClient(absl::Status error) {
+  const std::string code = ErrorCode(error);
+  // The messages do not reveal which process leads.
+  if (code == kNotLeader) {
+    return absl::UnavailableError("no engine leads at the moment; try again");
+  }
+  if (code == kNotAGateway) {
+    return absl::UnavailableError("the engine refuses this gateway, whose log says why");
+  }
+  return error;
 }
 
 asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key,
@@ -35,6 +65,7 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
   state->start = std::move(start);
   SetDeadline(state->context, timeout);
   if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
+  Prove(state->context);
   Peer& peer = peers_[current_];
   const LiveCall live(*this, peer, state->context, stop);
   const auto begin = [&](auto&& handler) {
@@ -95,10 +126,7 @@ void EngineClient::Abandon(const std::string& address) {
 
 absl::Status EngineClient::Failed(const LiveCall& call, const grpc::Status& status) {
   if (call.is_abandoned()) return absl::UnavailableError("the engine does not answer; try again");
-  absl::Status failed = FromGrpcStatus(status);
-  if (ErrorCode(failed) != kNotLeader) return failed;
-  // The message does not reveal which process leads.
-  return absl::UnavailableError("no engine leads at the moment; try again");
+  return ForClient(FromGrpcStatus(status));
 }
 
 std::string EngineClient::current_address() const { return peers_[current_].address; }

@@ -66,7 +66,10 @@ class EngineClient {
   // `addresses` ("unix:PATH" or "HOST:PORT", at least one) are an engine and its standbys. Calls go
   // to current_address(). WatchClient keeps a stream to the engine, so it notices a failure first
   // and switches the address with ReportUnavailable or Abandon.
-  explicit EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer = {});
+  // Engines on other machines serve only gateways that know the secret in `secret_file` (empty: no
+  // engine asks for it).
+  explicit EngineClient(const std::vector<std::string>& addresses, const Dialer& dialer = {},
+                        std::string secret_file = "");
   // Cancels all calls and waits until no thread of gRPC posts an answer. The io_context of the
   // calls may be destroyed from then on.
   ~EngineClient();
@@ -95,6 +98,15 @@ class EngineClient {
 
   // Ends all calls in progress with Cancelled.
   void CancelAll();
+
+  // Adds the gateway's credential to a call that this class does not make. All calls need it.
+  void Prove(grpc::ClientContext& context) const;
+  // Reads the secret again. The stream of WatchClient does so when it connects, because an engine
+  // that was replaced may have another secret.
+  void ReadSecret();
+  // Returns what clients are told about an error of the engine. Errors that concern only the
+  // gateway become Unavailable.
+  static absl::Status ForClient(absl::Status error);
 
   // Address that calls go to now. A stream dials it itself, because it needs a connection of its
   // own.
@@ -143,7 +155,9 @@ class EngineClient {
   const Dialer dialer_;
   std::vector<Peer> peers_;
   std::atomic<size_t> current_{0};
+  const std::string secret_file_;
   mutable absl::Mutex mu_;
+  std::string credential_ ABSL_GUARDED_BY(mu_);  // empty: none
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
   // Calls that gRPC has not given its status yet.
   int64_t num_unanswered_ ABSL_GUARDED_BY(mu_) = 0;

@@ -202,9 +202,10 @@ void WatchClient::Connect() {
     ++num_streams_;
   }
   const std::string address = engine_.current_address();
+  engine_.ReadSecret();
   // The stream has a connection of its own, so that updates do not wait behind large results.
   const std::shared_ptr<WatchStream> stream = WatchStream::Start(
-      engine_.dialer().Dial(address),
+      engine_, engine_.dialer().Dial(address),
       {[this] { OnConnected(); },
        [this](const v1::WatchResponse& response) { OnResponse(response); },
        [this, address](const grpc::Status& status) { OnDone(address, status); }});

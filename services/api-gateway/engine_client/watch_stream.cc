@@ -6,10 +6,12 @@
 
 namespace lathe::gateway {
 
-std::shared_ptr<WatchStream> WatchStream::Start(const std::shared_ptr<grpc::Channel>& channel,
+std::shared_ptr<WatchStream> WatchStream::Start(const EngineClient& engine,
+                                                const std::shared_ptr<grpc::Channel>& channel,
                                                 Callbacks callbacks) {
   const std::shared_ptr<WatchStream> stream(new WatchStream(channel, std::move(callbacks)));
   stream->context_.AddMetadata(kProtocolHeader, ToText(OwnProtocol()));
+  engine.Prove(stream->context_);
   stream->stub_->async()->Watch(&stream->context_, stream.get());
   // The hold lasts until a read fails, because Flush starts writes outside the reactor's callbacks.
   stream->AddHold();

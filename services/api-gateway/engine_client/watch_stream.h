@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
+#include "services/api-gateway/engine_client/engine_client.h"
 
 namespace lathe::gateway {
 
@@ -29,7 +30,9 @@ class WatchStream : public grpc::ClientBidiReactor<v1::WatchRequest, v1::WatchRe
     std::function<void(const grpc::Status&)> on_done;
   };
 
-  static std::shared_ptr<WatchStream> Start(const std::shared_ptr<grpc::Channel>& channel,
+  // `engine` proves that the stream is a gateway's.
+  static std::shared_ptr<WatchStream> Start(const EngineClient& engine,
+                                            const std::shared_ptr<grpc::Channel>& channel,
                                             Callbacks callbacks);
 
   // Any thread. Queues a message for the next Flush. Calls neither gRPC nor callbacks, so the

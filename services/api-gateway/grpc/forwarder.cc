@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "libs/common/errors.h"
 #include "libs/common/request_bounds.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/time/clock.h"
 #include "protos/lathe/v1/accounts.pb.h"
@@ -49,7 +50,8 @@ std::array<const google::protobuf::FileDescriptor*, 6> PublicFiles() {
 // Metadata of the connection between client and gateway, which the next connection has itself.
 bool IsHopByHop(std::string_view name) {
   return name.starts_with("grpc-") || name.starts_with(":") || name.starts_with("x-forwarded-") ||
-         name == "content-type" || name == "te" || name == "user-agent";
+         name == "content-type" || name == "te" || name == "user-agent" ||
+         name == kGatewayCredentialHeader;
 }
 
 std::string Text(const grpc::string_ref& text) { return std::string(text.data(), text.size()); }
@@ -76,10 +78,9 @@ absl::Status CheckParts(grpc::ByteBuffer& message, const google::protobuf::Descr
   return MeasureProto(bytes, type, limits).status();
 }
 
-// Calls that fail because the engine does not lead are to be repeated, whoever leads.
 grpc::Status ForClient(const grpc::Status& status) {
-  if (status.ok() || ErrorCode(FromGrpcStatus(status)) != "not_leader") return status;
-  return ToGrpcStatus(absl::UnavailableError("no engine leads at the moment; try again"));
+  if (status.ok()) return status;
+  return ToGrpcStatus(EngineClient::ForClient(FromGrpcStatus(status)));
 }
 
 }  // namespace
@@ -202,6 +203,7 @@ void Forwarder::Call::CopyMetadata() {
   for (const Header& header : request_.headers) {
     if (!IsHopByHop(header.name)) client_->AddMetadata(header.name, header.value);
   }
+  forwarder_.context_.engine.Prove(*client_);
 }
 
 template <typename Operation>

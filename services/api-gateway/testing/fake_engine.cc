@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
 #include "libs/common/protocol.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/server.h"
 #include "libs/common/rpc/status.h"
 
@@ -32,6 +33,14 @@ grpc::Status NoRequest(const std::string& request_id) {
 grpc::Status CheckKey(const grpc::ServerContext* context) {
   if (KeyOf(context) == FakeEngine::kFakeKey) return grpc::Status::OK;
   return Fail(absl::UnauthenticatedError("unknown key"), "unauthenticated");
+}
+
+std::string CredentialOf(const grpc::ServerContext& context) {
+  std::string credentials;
+  for (const auto& [name, value] : context.client_metadata()) {
+    if (name == kGatewayCredentialHeader) credentials.append(value.data(), value.size());
+  }
+  return credentials;
 }
 
 }  // namespace
@@ -143,6 +152,11 @@ bool FakeEngine::AwaitCalls(const std::string& method, int count) {
   return AwaitLocked(absl::Condition(&have_come));
 }
 
+std::set<std::string> FakeEngine::gateway_credentials() {
+  absl::MutexLock lock(&mu_);
+  return gateway_credentials_;
+}
+
 std::string FakeEngine::watch_protocol() {
   absl::MutexLock lock(&mu_);
   return watch_protocol_;
@@ -186,6 +200,7 @@ void FakeEngine::SetArchive(v1::OpenArchiveResponse archive) {
 grpc::Status FakeEngine::Authenticate(grpc::ServerContext* context, const v1::AuthenticateRequest*,
                                       v1::AuthenticateResponse* response) {
   absl::MutexLock lock(&mu_);
+  gateway_credentials_.insert(CredentialOf(*context));
   ++num_calls_["Authenticate"];
   response->set_cache_seconds(5);
   return CheckKey(context);
@@ -221,6 +236,7 @@ grpc::Status FakeEngine::ForwardBackward(grpc::ServerContext* context,
                                          v1::SubmitResponse* response) {
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);
+  gateway_credentials_.insert(CredentialOf(*context));
   forward_backward_ = *request;
   response->set_request_id(Count("ForwardBackward"));
   return grpc::Status::OK;
@@ -348,6 +364,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext* context, WatchServer* stream
     if (protocol != context->client_metadata().end()) {
       watch_protocol_.assign(protocol->second.data(), protocol->second.size());
     }
+    gateway_credentials_.insert(CredentialOf(*context));
     stream_ = stream;
     watched_.clear();
     ++num_calls_["Watch"];

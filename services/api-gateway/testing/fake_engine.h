@@ -54,6 +54,9 @@ class FakeEngine : public v1::Engine::Service {
   // Protocols that the last Watch stream named; empty: none.
   std::string watch_protocol();
 
+  // Credentials that Authenticate, ForwardBackward and Watch calls brought; empty text: none.
+  std::set<std::string> gateway_credentials();
+
   // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
   v1::SampleRequest last_sample();
@@ -110,6 +113,7 @@ class FakeEngine : public v1::Engine::Service {
   // The one Watch stream; null if there is none.
   WatchServer* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::string watch_protocol_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> gateway_credentials_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
   v1::SampleRequest sample_ ABSL_GUARDED_BY(mu_);

@@ -1,13 +1,18 @@
 // Tests the gateway's gRPC listener over real sockets, in front of a fake engine.
 #include <grpcpp/create_channel.h>
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/status.h"
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "services/api-gateway/testing/fake_engine.h"
@@ -54,6 +59,20 @@ v1::ForwardBackwardRequest RequestOf(size_t bytes) {
 }
 
 std::string WordOf(const grpc::Status& status) { return ErrorCode(FromGrpcStatus(status)); }
+
+TEST_CASE("A gateway proves itself with every call, in place of its clients", "[grpc]") {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / absl::StrCat("lathe-secret-", getpid());
+  std::ofstream(file) << "s3cret\n";
+  Service f({.secret_file = file.string()});
+  REQUIRE(f.engine.AwaitCalls("Watch", 1));
+  Service::Context context;
+  context.AddMetadata(kGatewayCredentialHeader, "forged");
+  CHECK(f.ForwardBackward(context, RequestOf(10)).ok());
+  CHECK(f.engine.num_calls("Authenticate") == 1);
+  CHECK(f.engine.gateway_credentials() == std::set<std::string>{GatewayCredential("s3cret")});
+  std::filesystem::remove(file);
+}
 
 TEST_CASE("A gateway forwards calls, answers and errors with their details", "[grpc]") {
   Service f;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,8 +31,18 @@ struct Caller {
 // Thread-safe.
 class KeyRing {
  public:
-  // Both must outlive this.
-  KeyRing(Store& store, Clock& clock) : store_(store), clock_(clock), tokens_(store, clock) {}
+  // `store` and `clock` must outlive this. `gateway_credential` is what gateways on other machines
+  // present; empty: none may call.
+  KeyRing(Store& store, Clock& clock, std::string gateway_credential = "")
+      : store_(store),
+        clock_(clock),
+        gateway_credential_(std::move(gateway_credential)),
+        tokens_(store, clock) {}
+
+  // Returns OK if `peer` (gRPC's text) may call on behalf of the owners of keys: a process of this
+  // machine on a unix socket, or a gateway that presents the credential. FailedPrecondition
+  // ("not_a_gateway") otherwise.
+  absl::Status CheckPeer(std::string_view peer, std::string_view gateway_credential) const;
 
   // Rereads all keys from the store.
   absl::Status Refresh() ABSL_LOCKS_EXCLUDED(change_mu_);
@@ -96,6 +107,7 @@ class KeyRing {
 
   Store& store_;
   Clock& clock_;
+  const std::string gateway_credential_;
   mutable TokenSigner tokens_;
   // Held during a change and the Refresh after it, so that the last snapshot is the newest.
   absl::Mutex change_mu_;

@@ -32,6 +32,20 @@ TEST_CASE("KeyRing: a new key authenticates at once and after a restart", "[auth
   CHECK(restarted.Authenticate(key.text)->tenant_id == caller->tenant_id);
 }
 
+TEST_CASE("KeyRing: peers on sockets and gateways with the credential may call", "[auth]") {
+  Fixture f;
+  const KeyRing ring(*f.store, f.clock, "secret");
+  CHECK(ring.CheckPeer("unix:/run/lathe/engine.sock", "").ok());
+  CHECK(ring.CheckPeer("unix:", "wrong").ok());
+  CHECK(ring.CheckPeer("ipv4:127.0.0.1:4000", "secret").ok());
+  for (const char* const wrong : {"", "secre", "secrets"}) {
+    const absl::Status refused = ring.CheckPeer("ipv4:127.0.0.1:4000", wrong);
+    CHECK(refused.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(ErrorCode(refused) == "not_a_gateway");
+  }
+  CHECK_FALSE(f.ring.CheckPeer("ipv6:[::1]:4000", "").ok());
+}
+
 TEST_CASE("KeyRing: the store never holds the key itself", "[auth]") {
   Fixture f;
   const KeyRing::NewKey key = *f.ring.Create("default", "first", {});

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 
@@ -26,17 +27,24 @@ absl::Status CheckScopes(const Caller& caller, Scopes needed, const char* what,
       "missing_scope", field);
 }
 
+// Returns an empty text if the call has no such metadata.
+std::string_view MetadataOf(const grpc::CallbackServerContext& context, const char* name) {
+  const auto header = context.client_metadata().find(name);
+  if (header == context.client_metadata().end()) return {};
+  return {header->second.data(), header->second.size()};
+}
+
 }  // namespace
+
+absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context) {
+  return keys.CheckPeer(context.peer(), MetadataOf(context, kGatewayCredentialHeader));
+}
 
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access) {
-  const auto header = context.client_metadata().find(kApiKeyHeader);
-  std::string_view key;
-  if (header != context.client_metadata().end()) {
-    key = std::string_view(header->second.data(), header->second.size());
-  }
-  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(key));
+  RETURN_IF_ERROR(CheckPeer(keys, context));
+  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(MetadataOf(context, kApiKeyHeader)));
   RETURN_IF_ERROR(CheckScopes(caller, access.scopes(), "the API key"));
   return caller;
 }

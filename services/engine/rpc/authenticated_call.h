@@ -21,6 +21,10 @@ namespace lathe::engine {
 
 inline constexpr char kApiKeyHeader[] = "x-api-key";
 
+// Returns OK if the peer may call on behalf of others, see KeyRing::CheckPeer. AuthenticateCall
+// checks it first; rpcs without a key do so themselves.
+absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context);
+
 // Returns the owner of the key in the metadata. Unauthenticated: no valid key. PermissionDenied
 // ("missing_scope"): the key has none of the scopes of `access`, which the text names.
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,

@@ -140,7 +140,9 @@ EngineService::Reactor* EngineService::OpenArchive(Context* context,
                                                    const v1::OpenArchiveRequest* request,
                                                    v1::OpenArchiveResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<ArchiveSigner::Link> link = archives_.Verify(request->token());
+  const absl::Status peer = CheckPeer(keys_, *context);
+  const absl::StatusOr<ArchiveSigner::Link> link =
+      peer.ok() ? archives_.Verify(request->token()) : peer;
   const absl::StatusOr<Caller> caller =
       link.ok() ? AuthenticateLink(keys_, link->key_id, "Engine.DescribeArchive") : link.status();
   if (caller.ok()) {

@@ -95,7 +95,8 @@ TracesService::Reactor* TracesService::OpenTrace(Context* context,
                                                  const v1::OpenTraceRequest* request,
                                                  v1::OpenTraceResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Link> link = Verify(request->token());
+  const absl::Status peer = CheckPeer(keys_, *context);
+  const absl::StatusOr<Link> link = peer.ok() ? Verify(request->token()) : peer;
   const absl::StatusOr<Caller> caller =
       link.ok() ? AuthenticateLink(keys_, link->key_id, "Traces.DescribeTrace") : link.status();
   if (caller.ok()) {

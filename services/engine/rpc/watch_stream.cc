@@ -10,6 +10,7 @@
 #include "libs/common/protocol.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/version.h"
+#include "services/engine/rpc/authenticated_call.h"
 
 namespace lathe::engine {
 namespace {
@@ -19,8 +20,9 @@ size_t BytesOf(const v1::WatchResponse& response) {
   return sizeof(response) + response.ByteSizeLong();
 }
 
-// Clients that are no gateways name no protocol. They use the public API, which stays compatible.
-absl::Status CheckGateway(const grpc::CallbackServerContext& context) {
+// Clients that call through a gateway name no protocol. They use the public API, which stays
+// compatible.
+absl::Status CheckGatewayProtocol(const grpc::CallbackServerContext& context) {
   const auto header = context.client_metadata().find(kProtocolHeader);
   if (header == context.client_metadata().end()) return absl::OkStatus();
   const std::string text(header->second.data(), header->second.size());
@@ -41,7 +43,8 @@ WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys,
   std::shared_ptr<WatchStream> stream(new WatchStream(runtime, keys));
   stream->self_ = stream;
   ++runtime.num_watch_streams();
-  const absl::Status status = CheckGateway(context);
+  absl::Status status = CheckPeer(keys, context);
+  if (status.ok()) status = CheckGatewayProtocol(context);
   if (!status.ok()) {
     LogWarn("gateway refused", {{"error", status.message()}});
     stream->End(status);

@@ -1,8 +1,6 @@
 #include "services/worker/rpc/attach_client.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -10,20 +8,12 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/time/clock.h"
 #include "services/worker/rpc/attach_stream.h"
 
 namespace lathe::worker {
 namespace {
-
-// Returns an empty secret if the file cannot be read. The engine then refuses the worker, which
-// tries again.
-std::string ReadSecret(const std::string& path) {
-  std::ifstream file(path);
-  std::string secret((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-  return secret;
-}
 
 // Time that the engine has to end a stream after Leaving.
 constexpr absl::Duration kLastMessageTime = absl::Seconds(1);
@@ -93,8 +83,10 @@ absl::Time AttachClient::GiveUpAt(absl::Time began, absl::Time outage_began) con
 
 void AttachClient::Serve(const std::string& address, absl::Time outage_began) {
   AbsorbReports();
+  // Without a secret, the engine refuses the worker, which tries again.
   AttachStream stream(dialer_.Dial(address),
-                      protocol_.BeginStream(ReadSecret(options_.secret_path)), [this] { Wake(); });
+                      protocol_.BeginStream(ReadSecretFile(options_.secret_path)),
+                      [this] { Wake(); });
   const absl::Time began = SteadyNow();
   absl::Time next_heartbeat = began + options_.heartbeat_interval;
   while (!stream.IsOver() && !MustEnd()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "libs/common/errors.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
@@ -206,6 +207,12 @@ class World {
   const std::string& link_key() const { return f_.client.key(); }
   std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
 
+  // Further calls come from another machine. They present `credential`; empty: none.
+  void CallByNetwork(const std::string& credential) {
+    channel_ = f_.engine.DialByNetwork();
+    credential_ = credential;
+  }
+
   // Returns the tenant's audit entries of one kind, oldest first.
   std::vector<AuditRow> AuditOf(const std::string& tenant, const std::string& event) {
     std::vector<AuditRow> rows = *f_.engine.runtime().store().ListAudit(
@@ -250,8 +257,12 @@ class World {
   // Performs a call of any kind: one request message, at most one response.
   absl::Status Exchange(const MethodDescriptor& method, const std::string& request,
                         const std::string& key, std::string* answer) {
-    grpc::GenericStub stub(f_.engine.channel());
+    grpc::GenericStub stub(channel_);
     CallContext context(key);
+    if (!credential_.empty()) {
+      static_cast<grpc::ClientContext*>(context)->AddMetadata(kGatewayCredentialHeader,
+                                                              credential_);
+    }
     grpc::CompletionQueue queue;
     const auto call = stub.PrepareCall(
         context, absl::StrCat("/", method.service()->full_name(), "/", method.name()), &queue);
@@ -288,6 +299,8 @@ class World {
   const std::string owner_key_;
   Names own_;
   int64_t num_calls_ = 0;
+  std::shared_ptr<grpc::Channel> channel_ = f_.engine.channel();
+  std::string credential_;
 };
 
 bool NamesObject(const Row& row) {
@@ -320,6 +333,21 @@ TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]
          {std::string(), std::string("tml-wrong"), world.owner_key() + "x"}) {
       const absl::Status status = world.Call(*methods.at(row.method), row, world.own(), key);
       CHECK((status.code() == absl::StatusCode::kUnauthenticated) == !row.scopes.empty());
+    }
+  }
+}
+
+TEST_CASE("Authorization: by network, every rpc answers only gateways", "[engine]") {
+  World world;
+  const auto methods = MethodsByName();
+  const std::string right = TestEngine::GatewayCredential();
+  for (const std::string& credential : {std::string(), "x" + right.substr(1), right}) {
+    world.CallByNetwork(credential);
+    for (const Row& row : Matrix()) {
+      INFO(row.method << " with the credential '" << credential << "'");
+      const absl::Status status =
+          world.Call(*methods.at(row.method), row, kAbsent, world.owner_key());
+      CHECK((ErrorCode(status) == "not_a_gateway") == (credential != right));
     }
   }
 }

@@ -3,7 +3,9 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "libs/common/rpc/channel.h"
+#include "libs/common/rpc/cluster_secret.h"
 #include "services/engine/rpc/authenticated_call.h"
 
 namespace lathe::engine {
@@ -25,7 +27,7 @@ void TestEngine::Start() {
   INFO(store.status());
   REQUIRE(store.ok());
   p.store = *std::move(store);
-  p.keys = std::make_unique<KeyRing>(*p.store, clock_);
+  p.keys = std::make_unique<KeyRing>(*p.store, clock_, GatewayCredential());
   REQUIRE(p.keys->Refresh().ok());
   Runtime::Options options;
   options.checkpoints_dir = dir_.path() / "checkpoints";
@@ -53,7 +55,7 @@ void TestEngine::Start() {
   });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
-      Servers::Start({.run_dir = dir_.path().string()},
+      Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
                      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
                                  p.checkpoints.get(), p.accounts.get(), p.traces.get()},
                       .admin = *p.admin,
@@ -69,6 +71,12 @@ void TestEngine::Start() {
   checkpoints_stub_ = v1::Checkpoints::NewStub(engine_channel_);
   accounts_stub_ = v1::Accounts::NewStub(engine_channel_);
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
+}
+
+std::string TestEngine::GatewayCredential() { return lathe::GatewayCredential(kWorkerSecret); }
+
+std::shared_ptr<grpc::Channel> TestEngine::DialByNetwork() const {
+  return MakeChannel(absl::StrCat("127.0.0.1:", parts_->servers->grpc_port()));
 }
 
 void TestEngine::Stop() {

@@ -54,6 +54,10 @@ class TestEngine {
   v1::Checkpoints::Stub& checkpoints() { return *checkpoints_stub_; }
   v1::Accounts::Stub& accounts() { return *accounts_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
+  // Presented by gateways that call by network.
+  static std::string GatewayCredential();
+  // Channel to the port for gateways on other machines.
+  std::shared_ptr<grpc::Channel> DialByNetwork() const;
   // Channel to engine.sock.
   std::shared_ptr<grpc::Channel> channel() { return engine_channel_; }
   v1::Streaming::Stub& streaming() { return *streaming_stub_; }
