@@ -171,6 +171,11 @@ class RankService:
     def wait_log(self, name, text):
         self._await(lambda: text in self.log(name), f"'{text}' in the log of {name}")
 
+    def wait_lost(self, pattern):
+        """Until the engine has lost a rank for a reason with this regular expression in it."""
+        lost = re.compile(r'"msg":"worker lost".*"how":"[^"\n]*' + pattern)
+        self._await(lambda: lost.search(self.log("lathe-engine")), f"a loss like '{pattern}'")
+
     def wait_snapshot(self):
         """Until the engine knows of one."""
         pattern = re.compile(r'^lathe_engine_snapshots_total\{.*"ok".*\} [1-9]', re.MULTILINE)
