@@ -89,6 +89,7 @@ absl::Status Gateway::ListenGrpc(const std::string& address) {
            .idle_timeout = limits.idle_timeout},
           {.executor = executor_,
            .engine = engine_,
+           .watch = watch_,
            .budget = server_.budget(),
            .authorize = [this](
                             const Route& route,

@@ -26,6 +26,7 @@
 #include "protos/lathe/v1/streaming.pb.h"
 #include "protos/lathe/v1/tenants.pb.h"
 #include "protos/lathe/v1/traces.pb.h"
+#include "services/api-gateway/grpc/delivery.h"
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/wire/wire_check.h"
 
@@ -125,6 +126,10 @@ class Forwarder::Call final : public grpc::ServerGenericBidiReactor {
   // Ends a call whose message is refused.
   void Refuse(absl::Status status);
   void End(const grpc::Status& status);
+  bool is_cancelled() {
+    absl::MutexLock lock(&mu_);
+    return is_cancelled_;
+  }
 
   void OnEngineMetadata(bool ok);
   void OnEngineRead(bool ok);
@@ -142,6 +147,7 @@ class Forwarder::Call final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer from_engine_;
   std::unique_ptr<grpc::ClientContext> client_;
   EngineSide engine_{*this};
+  Delivery delivery_;
   grpc::Status status_;
   absl::Mutex mu_;
   bool is_cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -220,6 +226,7 @@ void Forwarder::Call::OnEngineSide(Operation operation) {
 void Forwarder::Call::OnReadDone(bool ok) {
   if (!ok) return OnEngineSide([this] { engine_.StartWritesDone(); });
   if (absl::Status status = Reserve(); !status.ok()) return Refuse(std::move(status));
+  delivery_.OnRequest(method_.descriptor, from_client_);
   if (from_client_.Length() < kCountedBytes || method_.descriptor == nullptr) {
     return SendToEngine();
   }
@@ -269,7 +276,10 @@ void Forwarder::Call::OnEngineMetadata(bool ok) {
 }
 
 void Forwarder::Call::OnEngineRead(bool ok) {
-  if (ok) return StartWrite(&from_engine_);
+  if (ok) {
+    delivery_.OnAnswer(from_engine_);
+    return StartWrite(&from_engine_);
+  }
   {
     absl::MutexLock lock(&mu_);
     is_engine_over_ = true;
@@ -311,6 +321,9 @@ void Forwarder::Call::End(const grpc::Status& status) {
 
 void Forwarder::Call::OnDone() {
   if (is_counted_) forwarder_.Close(request_.api_key);
+  if (status_.ok() && !delivery_.request_id().empty() && !is_cancelled()) {
+    forwarder_.context_.watch.Acknowledge(delivery_.request_id(), request_.api_key);
+  }
   if (forwarder_.context_.on_answered) {
     const absl::Status status = FromGrpcStatus(status_);
     forwarder_.context_.on_answered({.route = &method_.route,

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "services/api-gateway/engine_client/engine_client.h"
+#include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/http/byte_budget.h"
 #include "services/api-gateway/http/connection.h"
 #include "services/api-gateway/http/router.h"
@@ -32,6 +33,7 @@ namespace lathe::gateway {
 struct ForwarderContext {
   asio::any_io_executor executor;
   EngineClient& engine;
+  WatchClient& watch;
   const ByteBudget& budget;
   // As for HTTP. Called before a message of the call is read.
   Authorize authorize;
@@ -44,7 +46,8 @@ struct ForwarderContext {
   std::function<void(const Answered&)> on_answered = {};
 };
 
-// Forwards calls of the engine's public services. A message is read only once the call's key is
+// Forwards calls of the engine's public services, without code for each of them (but see Delivery).
+// A message is read only once the call's key is
 // accepted, and only one at a time in each direction: a side that does not read is not written to.
 // Each message reserves its memory. Large ones are counted before they are forwarded, so that the
 // engine can parse them. Thread-safe.

@@ -172,6 +172,11 @@ v1::ForwardBackwardRequest FakeEngine::last_forward_backward() {
   return forward_backward_;
 }
 
+v1::GetResultRequest FakeEngine::last_get_result() {
+  absl::MutexLock lock(&mu_);
+  return get_result_;
+}
+
 v1::SampleRequest FakeEngine::last_sample() {
   absl::MutexLock lock(&mu_);
   return sample_;
@@ -272,6 +277,7 @@ grpc::Status FakeEngine::GetResult(grpc::ServerContext* context,
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);
   ++num_calls_["GetResult"];
+  get_result_ = *request;
   const bool may_answer = AwaitLocked(absl::Condition(
       +[](bool* hangs) { return !*hangs; }, &hangs_));
   if (!may_answer) hangs_ = false;

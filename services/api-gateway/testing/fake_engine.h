@@ -59,6 +59,7 @@ class FakeEngine : public v1::Engine::Service {
 
   // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
+  v1::GetResultRequest last_get_result();
   v1::SampleRequest last_sample();
   v1::AwaitSamplesRequest last_await_samples();
   v1::CreateSessionRequest last_create_session();
@@ -116,6 +117,7 @@ class FakeEngine : public v1::Engine::Service {
   std::set<std::string> gateway_credentials_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
+  v1::GetResultRequest get_result_ ABSL_GUARDED_BY(mu_);
   v1::SampleRequest sample_ ABSL_GUARDED_BY(mu_);
   v1::AwaitSamplesRequest await_samples_ ABSL_GUARDED_BY(mu_);
   v1::AwaitSamplesResponse ended_samples_ ABSL_GUARDED_BY(mu_);

@@ -174,6 +174,63 @@ TEST_CASE("A client that cancels ends the engine's call", "[grpc]") {
   CHECK(f.engine.AwaitCalls("AwaitSamplesCancelled", 1));
 }
 
+// Asks for the result of the request. `acknowledges`: the client says itself when it has it.
+grpc::Status GetResult(Service& f, const std::string& request_id, bool acknowledges,
+                       v1::GetResultResponse* response) {
+  Service::Context context;
+  v1::GetResultRequest request;
+  request.set_request_id(request_id);
+  request.set_acknowledges(acknowledges);
+  return f.stub->GetResult(&context, request, response);
+}
+
+TEST_CASE("A result counts as delivered once it was written to its client", "[grpc]") {
+  Service f;
+  REQUIRE(f.engine.AwaitCalls("Watch", 1));
+  Service::Context context;
+  v1::SubmitResponse submitted;
+  REQUIRE(f.stub->ForwardBackward(&context, RequestOf(10), &submitted).ok());
+  v1::GetResultResponse response;
+  REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
+  CHECK_FALSE(response.has_result());  // the first to be acknowledged has one
+
+  v1::OperationResult result;
+  result.mutable_optim_step();
+  f.engine.Settle(submitted.request_id(), result);
+  REQUIRE(GetResult(f, submitted.request_id(), true, &response).ok());
+  CHECK(f.engine.last_get_result().acknowledges());
+  CHECK_FALSE(GetResult(f, "absent", false, &response).ok());
+
+  REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
+  CHECK(response.has_result());
+  CHECK(f.engine.last_get_result().acknowledges());
+  REQUIRE(f.engine.AwaitCalls("WatchDelivered", 1));
+  CHECK(f.engine.num_calls("WatchDelivered") == 1);
+}
+
+TEST_CASE("A result is not delivered to a client that has left", "[grpc]") {
+  Service f;
+  REQUIRE(f.engine.AwaitCalls("Watch", 1));
+  Service::Context submit;
+  v1::SubmitResponse submitted;
+  REQUIRE(f.stub->ForwardBackward(&submit, RequestOf(10), &submitted).ok());
+  f.engine.Settle(submitted.request_id(), v1::OperationResult());
+  f.engine.SetHangs(true);
+  Service::Context context;
+  v1::GetResultRequest request;
+  request.set_request_id(submitted.request_id());
+  v1::GetResultResponse response;
+  absl::Notification ended;
+  f.stub->async()->GetResult(&context, &request, &response, [&](grpc::Status) { ended.Notify(); });
+  REQUIRE(f.engine.AwaitCalls("GetResult", 1));
+  context.TryCancel();
+  ended.WaitForNotification();
+  f.engine.SetHangs(false);
+  REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
+  REQUIRE(f.engine.AwaitCalls("WatchDelivered", 1));
+  CHECK(f.engine.num_calls("WatchDelivered") == 1);
+}
+
 TEST_CASE("A stop ends calls that still wait", "[grpc]") {
   GatewayOptions options;
   options.drain_timeout = absl::Milliseconds(50);
