@@ -40,8 +40,8 @@ namespace lathe::engine {
 
 // Owns six threads: the core's (events to actions), the store's (group commit), one that purges, a
 // ticker, one that compares replayed results, and one that looks up requests the core no longer
-// holds. Callers come
-// from gRPC's threads. main() constructs it, then passes the worker sender to Start.
+// holds. Callers come from gRPC's threads. main() constructs it, then passes the worker sender to
+// Start.
 class Runtime {
  public:
   struct Options {
@@ -115,8 +115,11 @@ class Runtime {
     const CallId call = event.call;
     // The core answers calls that write nothing even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
+    // Files that the core would own.
     std::string body_id;
+    std::string checkpoint_dir;
     if constexpr (std::is_same_v<CallEvent, Submit>) body_id = event.payload.body_id;
+    if constexpr (std::is_same_v<CallEvent, CopyCheckpoint>) checkpoint_dir = event.dir;
     if (kWrites && is_disk_full_) {
       RefuseFull(call);
     } else if (events_.TryPushCall(std::move(event))) {
@@ -124,7 +127,9 @@ class Runtime {
     } else {
       RefuseCall(call);
     }
-    bodies_.Forget(body_id);  // the core has not received it
+    // The core has not received them.
+    bodies_.Forget(body_id);
+    if (!checkpoint_dir.empty()) checkpoint_dirs_.Delete(checkpoint_dir);
   }
   // Posts an event whose outcome no caller waits for.
   void Post(EventBody event) { events_.Push(std::move(event)); }

@@ -259,5 +259,19 @@ TEST_CASE("Checkpoints: files that a crash left are removed at the next start",
   CHECK(f.engine.engine().DescribeArchive(CallContext(f.client.key()), describe, &archive).ok());
 }
 
+TEST_CASE("Checkpoints: a copy that the engine has no room for leaves no files",
+          "[engine][checkpoints]") {
+  Saved f;
+  v1::CopyWeightsRequest request;
+  request.set_source_path(f.training);
+  f.engine.Restart(/*max_waiting_calls=*/0);
+  std::string path;
+  const absl::Status refused = f.Copy(f.client.key(), request, &path);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK(ErrorCode(refused) == "too_many_calls");
+  f.engine.Stop();
+  CHECK(f.NamesOfCopies().empty());
+}
+
 }  // namespace
 }  // namespace lathe::engine

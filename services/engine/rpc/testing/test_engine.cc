@@ -19,7 +19,7 @@ TestEngine::TestEngine(ProtocolRange protocol) : protocol_(protocol) { Start(); 
 
 TestEngine::~TestEngine() { Stop(); }
 
-void TestEngine::Start() {
+void TestEngine::Start(size_t max_waiting_calls) {
   parts_ = std::make_unique<Parts>();
   Parts& p = *parts_;
   auto store = SqliteStore::Open(
@@ -30,6 +30,7 @@ void TestEngine::Start() {
   p.keys = std::make_unique<KeyRing>(*p.store, clock_, GatewayCredential());
   REQUIRE(p.keys->Refresh().ok());
   Runtime::Options options;
+  options.max_waiting_calls = max_waiting_calls;
   options.checkpoints_dir = dir_.path() / "checkpoints";
   options.on_fatal = [](const absl::Status& status) {
     fprintf(stderr, "store failed: %s\n", status.ToString().c_str());
@@ -99,9 +100,9 @@ void TestEngine::Stop() {
   parts_.reset();
 }
 
-void TestEngine::Restart() {
+void TestEngine::Restart(size_t max_waiting_calls) {
   Stop();
-  Start();
+  Start(max_waiting_calls);
 }
 
 std::string TestEngine::MakeKey(const std::string& tenant, const std::vector<std::string>& scopes) {

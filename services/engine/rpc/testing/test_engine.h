@@ -39,10 +39,11 @@ class TestEngine {
   explicit TestEngine(ProtocolRange protocol = OwnProtocol());
   ~TestEngine();
 
-  // Stops and starts on the same directory, as a new process would.
-  void Restart();
+  // Stops and starts on the same directory, as a new process would. At most `max_waiting_calls`
+  // calls wait for its core.
+  void Restart(size_t max_waiting_calls = Runtime::Options().max_waiting_calls);
   void Stop();
-  void Start();
+  void Start(size_t max_waiting_calls = Runtime::Options().max_waiting_calls);
 
   // Directory and address of the public services.
   std::filesystem::path checkpoints_dir() const { return dir_.path() / "checkpoints"; }
