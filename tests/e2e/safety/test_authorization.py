@@ -1,6 +1,8 @@
 """Every route × who calls × whose object. The routes are those of /docs/openapi.json, which is made
 of the route table: one without a row here fails."""
 
+import itertools
+
 import httpx
 import pytest
 
@@ -15,6 +17,9 @@ PROMPT = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]}, "num
           "sampling_params": {"max_tokens": 1}}
 LORA = {"rank": 4, "train_mlp": True}
 BATCH = {"data": [], "loss_fn": "cross_entropy"}
+
+
+NUMBERS = itertools.count(100)  # of models
 
 
 class Row:
@@ -128,6 +133,16 @@ MATRIX = [
     Row("POST unload_model", TRAIN, {"model_id": "{model}"}),
     Row("POST sessions/{session_id}/finish", ANY, {}, "sessions/{session}/finish"),
     Row("DELETE auth/apikey/me", ANY, ends_key=True),
+]
+
+# Requests of a stranger with a second credential, a key of the owner. `scopes` are those that the
+# second one needs.
+WITH_TOKEN = [
+    Row("POST load_weights", TRAIN, {
+        "session_id": "{own_session}", "model_seq_id": "{number}", "path": "{tinker_path}",
+        "weights_access_token": "{second}"}),
+    Row("POST copy_weights", READ, {
+        "source_path": "{tinker_path}", "weights_access_token": "{second}"}),
 ]
 
 ABSENT = {"session": "absent", "model": "absent:train:0", "sampler": "absent:sample:0",
@@ -249,3 +264,40 @@ def test_a_link_works_for_itself_alone(owner):
         changed = "a" if token[index] != "a" else "b"
         answer = httpx.get(f"{server.url}/archive/{token[:index]}{changed}{token[index + 1:]}")
         assert answer.status_code in (400, 403, 404), answer.text
+
+
+def fields_of(document, operation):
+    """Names of the fields of a route's JSON body."""
+    content = operation.get("requestBody", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    while "$ref" in schema:
+        at = document
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            at = at[part]
+        schema = at
+    return set(schema.get("properties", {}))
+
+
+def test_every_route_with_a_second_credential_has_a_row(api):
+    document = api.get("/docs/openapi.json").json()
+    taking = {(method.upper(), path) for path, methods in document["paths"].items()
+              for method, operation in methods.items()
+              if "weights_access_token" in fields_of(document, operation)}
+    assert taking == {(row.method, row.pattern) for row in WITH_TOKEN}
+
+
+@pytest.mark.parametrize("scope", sorted(ANY | ADMIN))
+def test_a_second_credential_does_what_its_scope_says(owner, stranger, scope):
+    second = owner.api.server.create_key("default", scopes=[scope])
+    for row in WITH_TOKEN:
+        names = {**owner.names, "own_session": stranger.names["session"], "second": second}
+        body = filled(row.body, {**names, "number": ""})
+        if "model_seq_id" in body:
+            body["model_seq_id"] = next(NUMBERS)
+        answer = stranger.api.post(row.path, body)
+        if scope in row.scopes or scope in ADMIN:
+            assert answer.status_code == 200, (row, answer.text)
+        else:
+            assert answer.status_code == 403, (row, answer.text)
+            assert answer.json()["error"]["code"] == "missing_scope"
+            assert answer.json()["error"]["param"] == "weights_access_token"
