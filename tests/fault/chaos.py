@@ -6,7 +6,7 @@ over plain HTTP and over the stock SDK, serial and concurrent sessions: steps, s
 versions, saves by name, loads, deletions; clients that go away and come back, or never do. Faults:
 kill -9, SIGSTOP, SIGTERM of one, several, all processes; a leader that is stopped until the standby
 leads, and goes on; every fail point by name; connections cut, held and swallowed between each pair;
-Postgres killed; a full disk.
+Postgres killed; a full disk; with --next, upgrades of each process by one release and back.
 Checked are I1 to I7: every acknowledged request ends, with its result or with the reason that was
 done to it; every number is that of an undisturbed server, to the bit; results that were given never
 change; complete checkpoints load and equal the live model of their moment; nobody sees another
@@ -160,12 +160,14 @@ class Run:
             if options.plant:
                 env["LATHE_FAIL_POINTS"] = PLANTED[options.plant]
             start = self.start_pair if store else self.start_one
-            self.server = start(stack, env, store, proxies)
+            self.server, switch = start(stack, env, store, proxies)
             front = stack.enter_context(FaultyProxy(self.server.port))
             proxies["client and gateway"] = front
             self.server.url = front.url
-            self.faults = Faults(self.server, self.points, proxies, cluster, disk, self.random,
-                                 self.log)
+            releases = [BIN, pathlib.Path(options.next).resolve()] if options.next else []
+            self.faults = Faults(
+                self.server, self.points, proxies, cluster, disk, self.random, self.log,
+                (lambda process: switch(process, releases)) if releases else None)
             self.memory = Memory(self.server)
             try:
                 self.disturb(self.new_clients(table))
@@ -185,7 +187,11 @@ class Run:
         """`lathe up` on SQLite."""
         programs = stack.enter_context(ProxiedPrograms(self.folder / "bin", self.data_dir / "run"))
         proxies.update(programs.proxies)
-        return stack.enter_context(LatheServer(tiny_model(), data_dir=str(self.data_dir), env=env))
+        server = stack.enter_context(LatheServer(tiny_model(), data_dir=str(self.data_dir), env=env,
+                                                 programs=programs.folder))
+        if idle := [pair for pair, proxy in programs.proxies.items() if not proxy.num_connections]:
+            raise RuntimeError(f"nobody uses the proxy between {' or '.join(idle)}")
+        return server, programs.switch
 
     def start_pair(self, stack, env, store, proxies):
         """A leader and a standby on one Postgres, each with a proxy before each of its sockets."""
@@ -195,9 +201,10 @@ class Run:
                 path = sockets[engine, listener] = self.folder / f"{engine}-{listener}.sock"
                 proxies[f"{peer} and engine {engine}"] = stack.enter_context(FaultyProxy(
                     self.data_dir / "run" / engine / f"{listener}.sock", listen=path))
-        return stack.enter_context(SupervisedPair(
+        pair = stack.enter_context(SupervisedPair(
             tiny_model(), sockets, store=store, data_dir=self.data_dir, lease=LEASE,
             env={**env, **POSTGRES_ENV}))
+        return pair, pair.switch
 
     def new_clients(self, table):
         keys = [self.server.api_key, self.server.create_key("red"), self.server.create_key("blue")]
@@ -328,6 +335,7 @@ def parse(words):
                         help="that come back, and as many that do not")
     parser.add_argument("--min-fired", type=int, default=0,
                         help="fails when a fail point has fired less often")
+    parser.add_argument("--next", help="folder of the programs of the next release")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="a defect that is to be found")
     return parser.parse_args(words)
 

@@ -10,7 +10,6 @@ import stat
 import time
 
 from chaos_history import Wrong
-from support import lathe_server
 from support.fail_points import listed
 from support.faulty_proxy import FaultyProxy
 from support.lathe_server import BIN
@@ -32,20 +31,24 @@ LONGEST_ERROR = 30
 
 
 class ProxiedPrograms:
-    """A folder of the programs whose worker and gateway dial the engine through proxies."""
+    """A folder of the programs whose worker and gateway dial the engine through proxies. Links in
+    it say which build each program is of."""
 
     def __init__(self, folder, run_dir):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
         shutil.copy2(BIN / "lathe", self.folder / "lathe")
         (self.folder / "lathe-engine").symlink_to(BIN / "lathe-engine")
+        self.links = {"engine": self.folder / "lathe-engine"}
         self.proxies = {}
         for program, name in (("lathe-worker", "worker"), ("lathe-gateway", "engine")):
             real, ours = pathlib.Path(run_dir, f"{name}.sock"), self.folder / f"{name}.sock"
-            script = self.folder / program
+            script, link = self.folder / program, self.folder / f"real-{program}"
+            link.symlink_to(BIN / program)
+            self.links[program.removeprefix("lathe-")] = link
             script.write_text(
                 f'#!/bin/sh\nfor word; do shift; [ "$word" = "unix:{real}" ] && '
-                f'word="unix:{ours}"; set -- "$@" "$word"; done\nexec {BIN / program} "$@"\n')
+                f'word="unix:{ours}"; set -- "$@" "$word"; done\nexec {link} "$@"\n')
             script.chmod(script.stat().st_mode | stat.S_IXUSR)
             self.proxies[f"{program.removeprefix('lathe-')} and engine"] = FaultyProxy(
                 real, listen=ours)
@@ -53,20 +56,29 @@ class ProxiedPrograms:
     def __enter__(self):
         for proxy in self.proxies.values():
             proxy.__enter__()
-        self._bin, lathe_server.BIN = lathe_server.BIN, self.folder
         return self
 
+    def switch(self, process, folders):
+        """As SupervisedPair."""
+        link = self.links[process]
+        program = os.path.basename(os.readlink(link))
+        now = os.path.dirname(os.readlink(link))
+        folder = next(one for one in folders if str(one) != now)
+        fresh = link.with_suffix(".new")
+        fresh.symlink_to(folder / program)
+        fresh.replace(link)
+        return folder
+
     def __exit__(self, *_):
-        lathe_server.BIN = self._bin
         for proxy in self.proxies.values():
             proxy.__exit__()
 
 
 class Faults:
     """`proxies`: {pair of processes: its proxy}; `cluster`, `disk`: None when there is none. With a
-    cluster there is a standby."""
+    cluster there is a standby. `switch(process)`: its next start is of the other release."""
 
-    def __init__(self, server, points, proxies, cluster, disk, rng, log):
+    def __init__(self, server, points, proxies, cluster, disk, rng, log, switch=None):
         self.server, self.points, self.proxies = server, points, proxies
         self.cluster, self.disk, self.random, self.log = cluster, disk, rng, log
         self.kills = collections.Counter()
@@ -83,6 +95,9 @@ class Faults:
             self.actions[self.stop_leader] = 6
         if disk:
             self.actions[self.fill_disk] = 3
+        self.switch = switch
+        if switch:
+            self.actions[self.change_release] = 12
 
     def one(self):
         """Does one of them, by chance."""
@@ -133,6 +148,13 @@ class Faults:
         self.log(f"terminate {name}")
         old = self.signal(name, signal.SIGTERM)
         self.restarted(name, old)
+
+    def change_release(self):
+        """An upgrade of one process, or its way back: it ends in order or by a crash."""
+        name = self.random.choice(self.processes)
+        number = self.random.choice((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL))
+        self.log(f"{name} is of {self.switch(name).parent.name} after {number.name}")
+        self.restarted(name, self.signal(name, number))
 
     def terminate_everything(self):
         self.log("terminate everything")

@@ -2,7 +2,7 @@
 Postgres, a worker, a gateway, a tiny model. The programs of two builds stand for the two releases.
 
 Run: tools/check upgrade, or
-     .venv/bin/python tests/fault/upgrade.py --next build/next-release/bin
+     .venv/bin/python tests/fault/upgrade.py --next build/release+1/bin
 """
 
 import argparse

@@ -93,7 +93,8 @@ class EnginePair:
         os.makedirs(os.path.dirname(self._log_path(name)), exist_ok=True)
         with open(self._log_path(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(self.programs.get(name, BIN) / arguments[0]), *arguments[1:], "--data-dir", self.data_dir],
+                [str(self.programs.get(name, BIN) / arguments[0]), *arguments[1:], "--data-dir",
+                 self.data_dir],
                 stdout=log, stderr=log, env=self.env)
 
     def _make_run_dirs(self):

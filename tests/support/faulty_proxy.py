@@ -50,6 +50,7 @@ class FaultyProxy:
             self._listener.bind(str(listen))
             self._listener.listen(512)
         self.num_faults = 0
+        self.num_connections = 0
         self.hold = threading.Event()  # set: nothing is passed on until it is clear
         self.swallow = threading.Event()  # set: what comes is lost, and all after it too
         self._open = set()
@@ -76,6 +77,7 @@ class FaultyProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self.num_connections += 1
             threading.Thread(target=self._serve, args=(client, self.choose()), daemon=True).start()
 
     def _connect(self):

@@ -89,6 +89,17 @@ class SupervisedPair(EnginePair):
                     "worker": self.processes["worker"].pid,
                     "gateway": self.processes["gateway"].pid}
 
+    def switch(self, process, folders):
+        """The next start of the process takes the programs of the other one of two folders. Returns
+        this folder."""
+        self.leader()
+        name = {"engine": self._led,
+                "standby": next(name for name in ENGINES if name != self._led)}.get(process, process)
+        with self._lock:
+            folder = next(one for one in folders if one != self.programs.get(name, folders[0]))
+            self.programs[name] = folder
+        return folder
+
     def wait_restarted(self, name, old_pid, timeout=30):
         """Also until somebody leads."""
         deadline = time.monotonic() + timeout
