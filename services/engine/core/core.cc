@@ -60,6 +60,7 @@ void OnTick(State& s) {
 void OnContinue(State& s) {
   s.is_continue_due = false;
   if (std::exchange(s.sweeps_again, false)) SweepSessions(s);
+  ContinuePurge(s);
 }
 
 // Runs the follow-ups of a change: samples, models, queues, sessions, then a drain.

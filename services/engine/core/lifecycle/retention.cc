@@ -20,8 +20,6 @@ constexpr int64_t kUsageKept = int64_t{400} * 24 * 3600 * kSecond;
 // with a result has the request id too, so it repeats only calls that are still in flight. The
 // store keeps these requests and answers other duplicates.
 constexpr size_t kMaxRemembered = 65536;
-// Above the number of requests that the service completes in a second.
-constexpr int64_t kMostForgotten = 8192;
 constexpr int64_t kOnItsWay = 60 * kSecond;
 
 // Notes models whose rows must be written before the ledger forgets `row`. Its information about
@@ -50,10 +48,11 @@ const std::string* NextForgotten(const State& s) {
   return forgettable_from + kOnItsWay <= s.now ? &first : nullptr;
 }
 
-// Forgets the requests that are due, as many as one Step may. Returns false if some are left.
-bool ForgetRequests(State& s) {
+// Forgets the requests that are due, as many as one Step may. The next Continue goes on with those
+// that are left.
+void ForgetRequests(State& s) {
   std::set<std::string> changed;
-  Budget budget(kMostForgotten);
+  Budget budget(s.options.max_swept);
   const std::string* next = nullptr;
   while ((next = NextForgotten(s)) != nullptr && budget.Take()) {
     const Request& request = s.requests.at(*next);
@@ -61,7 +60,8 @@ bool ForgetRequests(State& s) {
     Forget(s, request);
   }
   for (const std::string& model_id : changed) WriteKept(s, model_id);
-  return next == nullptr;
+  s.is_forgetting = next != nullptr;
+  if (s.is_forgetting) AskToContinue(s);
 }
 
 // The unfetched result to remove next; nullptr: no tenant is above its limits any more.
@@ -86,13 +86,16 @@ void RemoveUnfetchedResults(State& s) {
 }
 
 void PurgeOldResults(State& s) {
-  const bool is_due = s.now - s.purged_at >= kInterval;
-  if (is_due || s.is_forgetting) s.is_forgetting = !ForgetRequests(s);
-  if (!is_due) return;
+  if (s.now - s.purged_at < kInterval) return;
   s.purged_at = s.now;
+  ForgetRequests(s);
   s.fx.PutLater(PurgeResults{s.now - s.options.result_kept_after_delivery,
                              s.now - s.options.result_kept_undelivered, s.now - kRowsKept,
                              s.now - kUsageKept});
+}
+
+void ContinuePurge(State& s) {
+  if (s.is_forgetting) ForgetRequests(s);
 }
 
 }  // namespace lathe::engine

@@ -5,8 +5,10 @@
 
 namespace lathe::engine {
 
-// Runs once a minute: purges the store and forgets the same requests in the core.
+// Runs once a minute: purges the store, and begins to forget the same requests in the core.
 void PurgeOldResults(State& s);
+// Forgets more of them, if some are left.
+void ContinuePurge(State& s);
 
 // Removes the oldest unfetched results of tenants that have more of them than their limits allow.
 // What this Step may not remove is removed by the next ones.
