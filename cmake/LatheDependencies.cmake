@@ -15,12 +15,20 @@ find_package(spdlog REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(PQ REQUIRED IMPORTED_TARGET libpq>=14)
+pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)
 pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc)
 find_package(Catch2 2.13 REQUIRED)
 find_package(benchmark REQUIRED)
+
+# The allocator of processes that make and free millions of small objects. Sanitizers have their own.
+add_library(lathe_allocator INTERFACE)
+if(NOT LATHE_SANITIZER)
+  target_link_libraries(lathe_allocator INTERFACE PkgConfig::JEMALLOC)
+endif()
+add_library(lathe::allocator ALIAS lathe_allocator)
 
 # Compile Catch2's main once for all test binaries.
 file(WRITE ${CMAKE_BINARY_DIR}/catch_main.cc.in "#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n")
