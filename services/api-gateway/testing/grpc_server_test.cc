@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -101,6 +103,22 @@ TEST_CASE("A call without a good key reaches no engine", "[grpc]") {
           grpc::StatusCode::UNAUTHENTICATED);
   }
   CHECK(f.engine.num_calls("ForwardBackward") == 0);
+}
+
+TEST_CASE("Wrong keys of one address are checked slowly", "[grpc]") {
+  GatewayOptions options;
+  options.limits.max_failed_keys_per_minute = 3;
+  Service f(options);
+  CHECK(f.ForwardBackward(RequestOf(10)).ok());  // from now on, this key is known
+  std::vector<std::string> words;
+  for (int i = 0; i < 8; ++i) {
+    Service::Context context(absl::StrCat("tml-wrong-", i).c_str());
+    words.push_back(WordOf(f.ForwardBackward(context, RequestOf(10))));
+  }
+  CHECK(words.front() == "unauthenticated");
+  CHECK(words.back() == "too_many_attempts");
+  CHECK(f.engine.num_calls("Authenticate") < 7);
+  CHECK(f.ForwardBackward(RequestOf(10)).ok());
 }
 
 TEST_CASE("Only the public services are forwarded", "[grpc]") {
