@@ -28,17 +28,18 @@ class Service:
         self.pair.programs[name] = programs
         start()
 
-    def replace_engine(self, name, programs):
-        self.replace(name, programs, lambda: self.pair.start_engine(name))
-
     def change_engines(self, programs):
         """First the standby, then the leader. The worker stays attached."""
         leader = self.pair.wait_leader()
         standby = "b" if leader == "a" else "a"
-        self.replace_engine(standby, programs)
+        self.replace(standby, programs, lambda: self.pair.start_engine(standby))
         self.pair.wait_standby(standby)
-        self.replace_engine(leader, programs)
-        assert self.pair.wait_leader() == standby
+
+        def start_old_leader():
+            assert self.pair.wait_leader() == standby
+            self.pair.start_engine(leader)
+
+        self.replace(leader, programs, start_old_leader)
         self.pair.wait_standby(leader)
         assert self.pair.processes["worker"].poll() is None
 
