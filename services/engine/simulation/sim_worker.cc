@@ -243,6 +243,7 @@ void SimWorker::StartLane(Lane& lane) {
 }
 
 void SimWorker::Start(Work work) {
+  counting_.Start(work);
   if (!work.request_id.empty()) {
     ReportEvent(WorkerStarted{group(), counting_.epoch(), {work.request_id}});
   }

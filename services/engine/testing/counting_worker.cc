@@ -256,14 +256,20 @@ void CountingWorker::Do(const SendPublishVersion& command, const Work& work, Rep
 
 // ---- versions
 
-void CountingWorker::Do(const SendSample& command, const Work&, Report& report) {
+void CountingWorker::Start(Work& work) const {
+  const auto* const sample = work.As<SendSample>();
+  if (sample == nullptr) return;
+  if (const Version* const version = FindLoaded(sample->version_id))
+    work.weights = version->weights;
+}
+
+void CountingWorker::Do(const SendSample& command, const Work& work, Report& report) {
   if (command.version_id.empty()) return;  // the base model
-  const Version* const version = FindLoaded(command.version_id);
-  if (version == nullptr) {
+  if (work.weights == nullptr) {
     return SetError(report, "version_absent",
                     absl::StrFormat("version %s is not on this worker", command.version_id));
   }
-  report.weights = HashOf(version->weights);
+  report.weights = HashOf(work.weights);
   DoneOf(report).sampled_tokens = command.max_tokens;
 }
 

@@ -36,6 +36,9 @@ struct Work {
   std::string model_id;    // empty: a sample or a load of a version
   WorkerCommand command;   // a SendTrainBatch has one item
   SharedBody body;         // null: the command has none
+  // Weights of a sample that has started: a later publication of its version does not change them.
+  // Null: the base model, or the version is not here.
+  Weights weights = nullptr;
 
   template <typename Command>
   const Command* As() const {
@@ -78,6 +81,9 @@ class CountingWorker {
   bool IsRunning(const std::string& request_id) const { return running_.count(request_id) > 0; }
   // Forgets a request, as if it had not arrived.
   void Forget(const std::string& request_id) { running_.erase(request_id); }
+  // Notes the weights with which a sample starts. Does nothing for other work, and for a version
+  // that is not here.
+  void Start(Work& work) const;
   // Runs work of the current formation, but not a load of a version.
   void Run(const Work& work);
   // Ends work with an error instead.

@@ -65,8 +65,9 @@ void FakeWorker::Load(const SendLoadVersion& load) {
 }
 
 void FakeWorker::RunOne() {
-  const Work work = std::move(queue_.front());
+  Work work = std::move(queue_.front());
   queue_.pop_front();
+  worker_.Start(work);
   // A sample may have been cancelled meanwhile.
   if (!work.request_id.empty() && !worker_.IsRunning(work.request_id)) return;
   if (!Answers(work.command)) return;
