@@ -136,6 +136,7 @@ void Core::Step(const Event& event, std::vector<Action>* out) {
   s.now = event.now;
   impl_->out = out;
   s.ending = Budget(s.options.max_swept);
+  s.leaves_pieces = s.is_continue_due && !std::holds_alternative<Continue>(event.body);
   std::visit([this](const auto& body) { impl_->Handle(body); }, event.body);
   Settle(s);
   IndexOf(s);

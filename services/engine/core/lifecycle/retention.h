@@ -11,7 +11,7 @@ void PurgeOldResults(State& s);
 void ContinuePurge(State& s);
 
 // Removes the oldest unfetched results of tenants that have more of them than their limits allow.
-// What this Step may not remove is removed by the next ones.
+// A Step removes a bounded number; the next Steps continue.
 void RemoveUnfetchedResults(State& s);
 
 }  // namespace lathe::engine

@@ -33,8 +33,8 @@ Request* TakeOldest(State& s) {
 
 void PlaceOne(State& s, Request& request) {
   const Group* const group = Find(s.groups, request.group);
-  // A worker that is away may come back with the sample. One that came back gets it again, in case
-  // that it never got it.
+  // A worker that is away may come back with the sample. A worker that has come back is sent the
+  // sample again, because the first message may be lost.
   if (MayRun(s, request)) return QueueAtItsGroup(s, request);
   const bool was_lost = group != nullptr && request.row.state == RequestState::kDispatched;
   if (was_lost) request.row.state = RequestState::kAccepted;
@@ -70,7 +70,7 @@ void PlaceForGroup(State& s, const Group& group) {
 }
 
 void PlaceSamples(State& s) {
-  if (s.is_continue_due) return;
+  if (s.leaves_pieces) return;
   FreeCleared(s);
   Budget budget(s.options.max_swept);
   while (budget.Take()) {

@@ -121,6 +121,8 @@ struct State {
   int64_t num_looked_at = 0;     // requests that PlaceSamples has looked at
   bool sweeps_again = false;     // the next Continue sweeps the sessions once more
   bool is_continue_due = false;  // a Continue was asked for and has not come
+  // True: a Continue was due before this Step, which therefore leaves the pieces to it.
+  bool leaves_pieces = false;
   // Requests to send again with the next Tick, when the store may answer again.
   std::set<std::string> unsent_request_ids;
 
