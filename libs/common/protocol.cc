@@ -17,7 +17,7 @@
 namespace lathe {
 namespace {
 
-// The first release with protocols has nothing before it to work with.
+// No release before the first protocol can work with it.
 constexpr int64_t kFirstProtocol = 1;
 
 }  // namespace

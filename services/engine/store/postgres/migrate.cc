@@ -93,11 +93,13 @@ absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schem
 absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schema, int64_t term) {
   const SchemaState state = ReadSchema(connection);
   if (state.version >= schema.version()) return CheckSchema(state, schema);
-  // An engine of release 0.1.0 that starts now would migrate without the lease.
-  connection.Execute(kLock);
+  // An engine of release 0.1.0 that starts now would migrate to its version, without the lease. A
+  // hanging engine keeps the lock, so later leaders must not need it.
+  const bool locks = state.version < kProtocolVersion;
+  if (locks) connection.Execute(kLock);
   const absl::Status status = RunSteps(connection, schema, term);
   // An error leaves its transaction open.
-  if (status.ok()) connection.Execute(kUnlock);
+  if (locks && status.ok()) connection.Execute(kUnlock);
   return status;
 }
 

@@ -134,12 +134,13 @@ PostgresConnection::Options ListOptions(PostgresConnection::Options options) {
   return options;
 }
 
-// No time-outs, because a step may take minutes, and another engine may take them before. Only
-// locks of tables have one (kMigrationLockTimeout).
+// No time-outs of statements, because a step may take minutes, and another engine may take them
+// before. Only locks of tables have one (kMigrationLockTimeout). An engine that hangs within a step
+// loses its transaction, so that the next leader gets its locks.
 PostgresConnection::Options MigrationOptions(PostgresConnection::Options options) {
   options.statement_timeout = absl::ZeroDuration();
   options.lock_timeout = absl::ZeroDuration();
-  options.idle_in_transaction_timeout = absl::ZeroDuration();
+  options.idle_in_transaction_timeout = kMaxLoadPause;
   return options;
 }
 

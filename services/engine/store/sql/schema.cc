@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -20,11 +21,12 @@ constexpr char kWriteVersion[] = "UPDATE schema_version SET version = ?";
 constexpr char kWriteState[] = "UPDATE schema_version SET version = ?, min_protocol = ?";
 
 // Words of statements after which an older engine's statements fail.
-constexpr std::array<const char*, 7> kContracting = {"DROP COLUMN",   "DROP TABLE",   "RENAME",
-                                                     "DROP NOT NULL", "SET NOT NULL", " TYPE ",
-                                                     "UNIQUE INDEX"};
+constexpr std::array<const char*, 12> kContracting = {
+    "DROP COLUMN",  "DROP TABLE",   "DROP CONSTRAINT", "DROP DEFAULT", "DROP NOT NULL", "RENAME",
+    "SET NOT NULL", "UNIQUE INDEX", "ADD CONSTRAINT",  "ADD CHECK",    "ADD UNIQUE",    " TYPE "};
 
-absl::Status CheckExpands(int64_t version, const std::string& sql) {
+absl::Status CheckExpands(int64_t version, const std::string& text) {
+  const std::string sql = absl::AsciiStrToUpper(text);
   const auto refuse = [version](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "migration %d is an expand step and has %s, which engines of the release before do not "

@@ -43,6 +43,8 @@ TEST_CASE("Schema: an expand step may only add what older engines need not fill"
                "ALTER TABLE models RENAME COLUMN base_model TO base",
                "ALTER TABLE models ADD COLUMN c TEXT NOT NULL",
                "ALTER TABLE models ADD COLUMN c TEXT NOT NULL; UPDATE models SET c = DEFAULT",
+               "ALTER TABLE models ALTER COLUMN state DROP DEFAULT",
+               "alter table models add constraint c check (state > 0)",
                "ALTER TABLE models ALTER COLUMN state TYPE TEXT");
   INFO(bad);
   CHECK(CheckWith({.common = bad.c_str()}, 3).code() == absl::StatusCode::kInvalidArgument);

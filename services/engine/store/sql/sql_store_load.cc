@@ -18,7 +18,8 @@ constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
 // Requests to load; ?1 is the time one day ago. The ended ones are:
-//   - those whose result no client has fetched: a limit counts them,
+//   - those whose result no client has fetched: a limit counts them (found by the index
+//     results_by_done),
 //   - those that answer duplicate requests (except training whose result was delivered, which no
 //   client requests again),
 //   - failed ones for a day: refused ones have no result. Those whose result a limit removed are
@@ -27,7 +28,7 @@ constexpr int64_t kDay = int64_t{86400} * 1000000000;
 //   - loads (kind 8), which show the operations that arrived before their outcome was known.
 constexpr char kNeededRequests[] =
     "state < 3"
-    " OR (delivered_at = 0 AND result_bytes > 0)"
+    " OR (has_result = 1 AND done_at > 0 AND delivered_at = 0 AND result_bytes > 0)"
     " OR owner_id IN (SELECT session_id FROM live)"
     " OR (owner_id IN (SELECT model_id FROM models JOIN live USING (session_id) UNION ALL"
     "   SELECT sampling_session_id FROM samplers JOIN live USING (session_id))"
