@@ -147,9 +147,10 @@ absl::Status AdminService::DescribeAudit(const v1::ExportAuditRequest& request,
                                          v1::ExportAuditResponse* response) {
   constexpr int64_t kMaxEntries = 2000;
   ASSIGN_OR_RETURN(const int64_t before, AuditBefore(request.before()));
-  ASSIGN_OR_RETURN(const std::vector<NumberedAudit> entries,
+  ASSIGN_OR_RETURN(const AuditPage page,
                    runtime_.store().ExportAudit(before, request.after_id(), kMaxEntries));
-  for (const NumberedAudit& entry : entries) {
+  if (page.last_id) response->set_last_id(*page.last_id);
+  for (const NumberedAudit& entry : page.entries) {
     v1::ExportedAuditEntry* const exported = response->add_entries();
     const std::string tenant = keys_.TenantName(entry.row.tenant_id);
     exported->set_id(entry.id);

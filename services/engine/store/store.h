@@ -89,6 +89,13 @@ struct NumberedAudit {
   AuditRow row;
 };
 
+// Some entries of the audit log in the order of their numbers.
+struct AuditPage {
+  std::vector<NumberedAudit> entries;
+  // Largest number that was looked at; unset: there is none above `after_id`.
+  std::optional<int64_t> last_id;
+};
+
 // Entries of the audit log: those with numbers in (after_id, through_id] and a time before
 // `before`, of all tenants.
 struct AuditPiece {
@@ -269,10 +276,10 @@ class Store {
                                                           const std::string& resource, int64_t from,
                                                           int64_t until, int64_t limit) = 0;
 
-  // Returns the first `limit` entries of all tenants with a number above `after_id` and a time
-  // before `before`, by number.
-  virtual absl::StatusOr<std::vector<NumberedAudit>> ExportAudit(int64_t before, int64_t after_id,
-                                                                 int64_t limit) = 0;
+  // Looks at the first `limit` entries of all tenants with a number above `after_id`, and returns
+  // those with a time before `before`.
+  virtual absl::StatusOr<AuditPage> ExportAudit(int64_t before, int64_t after_id,
+                                                int64_t limit) = 0;
   // Deletes the entries of the piece and appends `record`, in one transaction. Returns
   // FailedPrecondition and deletes nothing if they are not num_entries. Nothing else can delete an
   // entry.

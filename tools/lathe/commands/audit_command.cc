@@ -95,16 +95,18 @@ absl::StatusOr<std::vector<v1::PruneAuditRequest>> WriteEntries(AdminClient& cli
   std::vector<v1::PruneAuditRequest> pieces;
   while (true) {
     ASSIGN_OR_RETURN(const v1::ExportAuditResponse page, client.ExportAudit(request));
-    if (page.entries().empty()) return pieces;
+    if (!page.has_last_id()) return pieces;
     std::string lines;
     for (const v1::ExportedAuditEntry& entry : page.entries()) lines += LineOf(entry);
     RETURN_IF_ERROR(file.Write(lines));
-    v1::PruneAuditRequest& piece = pieces.emplace_back();
-    *piece.mutable_before() = request.before();
-    piece.set_after_id(request.after_id());
-    piece.set_through_id(page.entries().rbegin()->id());
-    piece.set_num_entries(page.entries_size());
-    request.set_after_id(piece.through_id());
+    if (!page.entries().empty()) {
+      v1::PruneAuditRequest& piece = pieces.emplace_back();
+      *piece.mutable_before() = request.before();
+      piece.set_after_id(request.after_id());
+      piece.set_through_id(page.entries().rbegin()->id());
+      piece.set_num_entries(page.entries_size());
+    }
+    request.set_after_id(page.last_id());
   }
 }
 

@@ -79,8 +79,7 @@ class SqlStore : public Store {
   absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
                                                   const std::string& resource, int64_t from,
                                                   int64_t until, int64_t limit) override;
-  absl::StatusOr<std::vector<NumberedAudit>> ExportAudit(int64_t before, int64_t after_id,
-                                                         int64_t limit) override;
+  absl::StatusOr<AuditPage> ExportAudit(int64_t before, int64_t after_id, int64_t limit) override;
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
   absl::StatusOr<std::string> Secret(const std::string& name) override;
 

@@ -297,20 +297,19 @@ absl::StatusOr<std::vector<AuditRow>> SqlStore::ListAudit(const std::string& ten
   });
 }
 
-absl::StatusOr<std::vector<NumberedAudit>> SqlStore::ExportAudit(int64_t before, int64_t after_id,
-                                                                 int64_t limit) {
-  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<NumberedAudit>> {
-    Query query = connection.Prepare(
-        absl::StrCat("SELECT id, ", kAuditColumns,
-                     " FROM audit WHERE id > ?1 AND at < ?2 ORDER BY id LIMIT ?3"));
-    query.Bind(after_id, before, limit);
-    std::vector<NumberedAudit> entries;
+absl::StatusOr<AuditPage> SqlStore::ExportAudit(int64_t before, int64_t after_id, int64_t limit) {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<AuditPage> {
+    Query query = connection.Prepare(absl::StrCat(
+        "SELECT id, ", kAuditColumns, " FROM audit WHERE id > ?1 ORDER BY id LIMIT ?2"));
+    query.Bind(after_id, limit);
+    AuditPage page;
     while (query.Next()) {
-      NumberedAudit& entry = entries.emplace_back();
-      entry.id = query.Int();
+      NumberedAudit entry{.id = query.Int()};
       ReadRow(query, entry.row);
+      page.last_id = entry.id;
+      if (entry.row.at < before) page.entries.push_back(std::move(entry));
     }
-    return entries;
+    return page;
   });
 }
 

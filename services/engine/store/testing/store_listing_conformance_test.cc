@@ -174,9 +174,9 @@ TEST_CASE("Store: entries of the audit log are deleted only as they were exporte
     REQUIRE(store.AppendAudit(TestAudit(at, at % 2 == 0 ? "t2" : "t1")).ok());
   }
   const auto exported = [&](int64_t before, int64_t after_id, int64_t limit) {
-    const auto entries = harness->store().ExportAudit(before, after_id, limit);
-    REQUIRE(entries.ok());
-    return *entries;
+    const auto page = harness->store().ExportAudit(before, after_id, limit);
+    REQUIRE(page.ok());
+    return page->entries;
   };
   const std::vector<NumberedAudit> first = exported(5, 0, 3);
   REQUIRE(first.size() == 3);
@@ -186,6 +186,11 @@ TEST_CASE("Store: entries of the audit log are deleted only as they were exporte
   const std::vector<NumberedAudit> rest = exported(5, first[2].id, 3);
   REQUIRE(rest.size() == 1);
   CHECK(rest[0].row.event == "e4");
+  // A page may be empty although entries follow.
+  const auto new_ones = store.ExportAudit(5, rest[0].id, 3);
+  CHECK(new_ones->entries.empty());
+  REQUIRE(new_ones->last_id.has_value());
+  CHECK_FALSE(store.ExportAudit(5, *new_ones->last_id, 3)->last_id.has_value());
 
   AuditPiece piece{.before = 5, .after_id = 0, .through_id = first[2].id, .num_entries = 2};
   const AuditRow record = TestAudit(9, "");
