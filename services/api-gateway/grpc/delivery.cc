@@ -5,14 +5,26 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
+#include <utility>
+
 #include "protos/lathe/v1/engine.pb.h"
 
 namespace lathe::gateway {
 
 using google::protobuf::internal::WireFormatLite;
 
+namespace {
+
+// A GetResultRequest has less than 100 bytes. Others are not parsed here, because their parts were
+// not counted yet.
+constexpr size_t kMaxRequestBytes = 4096;
+
+}  // namespace
+
 void Delivery::OnRequest(const google::protobuf::MethodDescriptor* method,
                          grpc::ByteBuffer& message) {
+  const bool is_first = !std::exchange(has_request_, true);
+  if (!is_first || message.Length() > kMaxRequestBytes) return;
   if (method == nullptr || method->input_type() != v1::GetResultRequest::descriptor()) return;
   v1::GetResultRequest request;
   {
@@ -32,7 +44,7 @@ void Delivery::OnAnswer(grpc::ByteBuffer& message) {
   google::protobuf::io::CodedInputStream input(&reader);
   while (const uint32_t tag = input.ReadTag()) {
     if (WireFormatLite::GetTagFieldNumber(tag) == v1::GetResultResponse::kResultFieldNumber) {
-      has_result_ = true;
+      delivered_id_ = request_id_;
       return;
     }
     if (!WireFormatLite::SkipField(&input, tag)) return;

@@ -1,5 +1,6 @@
 // Tests the gateway's gRPC listener over real sockets, in front of a fake engine.
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -69,10 +70,10 @@ TEST_CASE("A gateway proves itself with every call, in place of its clients", "[
   Service f({.secret_file = file.string()});
   REQUIRE(f.engine.AwaitCalls("Watch", 1));
   Service::Context context;
-  context.AddMetadata(kGatewayCredentialHeader, "forged");
+  context.AddMetadata(kGatewaySecretHeader, "forged");
   CHECK(f.ForwardBackward(context, RequestOf(10)).ok());
   CHECK(f.engine.num_calls("Authenticate") == 1);
-  CHECK(f.engine.gateway_credentials() == std::set<std::string>{GatewayCredential("s3cret")});
+  CHECK(f.engine.gateway_secrets() == std::set<std::string>{"s3cret"});
   std::filesystem::remove(file);
 }
 
@@ -223,30 +224,52 @@ TEST_CASE("A result counts as delivered once it was written to its client", "[gr
   CHECK(response.has_result());
   CHECK(f.engine.last_get_result().acknowledges());
   REQUIRE(f.engine.AwaitCalls("WatchDelivered", 1));
-  CHECK(f.engine.num_calls("WatchDelivered") == 1);
+  // Another one would have been told before the next.
+  REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
+  REQUIRE(f.engine.AwaitCalls("WatchDelivered", 2));
+  CHECK(f.engine.num_calls("WatchDelivered") == 2);
 }
 
-TEST_CASE("A result is not delivered to a client that has left", "[grpc]") {
+TEST_CASE("A result is not delivered to a client that leaves before it has read it", "[grpc]") {
   Service f;
   REQUIRE(f.engine.AwaitCalls("Watch", 1));
   Service::Context submit;
   v1::SubmitResponse submitted;
   REQUIRE(f.stub->ForwardBackward(&submit, RequestOf(10), &submitted).ok());
-  f.engine.Settle(submitted.request_id(), v1::OperationResult());
-  f.engine.SetHangs(true);
-  Service::Context context;
+  v1::OperationResult large;  // more than gRPC takes for a client that does not read
+  large.mutable_error()->set_message(std::string(8 << 20, 'x'));
+  f.engine.Settle(submitted.request_id(), large);
+
   v1::GetResultRequest request;
   request.set_request_id(submitted.request_id());
+  const grpc::Slice slice(request.SerializeAsString());
+  {
+    grpc::CompletionQueue queue;
+    Service::Context context;
+    grpc::GenericStub generic(f.channel);
+    const auto call = generic.PrepareCall(&context, "/lathe.v1.Engine/GetResult", &queue);
+    call->StartCall(nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    REQUIRE(queue.Next(&tag, &ok));
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    REQUIRE(queue.Next(&tag, &ok));
+    REQUIRE(f.engine.AwaitCalls("GetResult", 1));
+    absl::SleepFor(absl::Milliseconds(200));  // the gateway begins to write meanwhile
+    context.TryCancel();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    REQUIRE(queue.Next(&tag, &ok));
+    CHECK(status.error_code() == grpc::StatusCode::CANCELLED);
+  }
+  // Later deliveries are told after an earlier one.
+  f.engine.Settle(submitted.request_id(), v1::OperationResult());
   v1::GetResultResponse response;
-  absl::Notification ended;
-  f.stub->async()->GetResult(&context, &request, &response, [&](grpc::Status) { ended.Notify(); });
-  REQUIRE(f.engine.AwaitCalls("GetResult", 1));
-  context.TryCancel();
-  ended.WaitForNotification();
-  f.engine.SetHangs(false);
-  REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
-  REQUIRE(f.engine.AwaitCalls("WatchDelivered", 1));
-  CHECK(f.engine.num_calls("WatchDelivered") == 1);
+  for (int i = 1; i <= 2; ++i) {
+    REQUIRE(GetResult(f, submitted.request_id(), false, &response).ok());
+    REQUIRE(f.engine.AwaitCalls("WatchDelivered", i));
+  }
+  CHECK(f.engine.num_calls("WatchDelivered") == 2);
 }
 
 TEST_CASE("A stop ends calls that still wait", "[grpc]") {
