@@ -31,7 +31,7 @@ struct GatewayOptions {
   std::vector<std::string> engine_addresses;
   // TLS of the channels to an engine on another machine.
   ChannelTls engine_tls;
-  // File with the engine's secret, for engines on other machines. Empty: none.
+  // File with the gateways' secret, for engines on other machines. Empty: none.
   std::string secret_file;
   // Directory in which the engine keeps checkpoints.
   std::filesystem::path data_dir;

@@ -97,7 +97,7 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.engine_tls.key, "gateway.engine_key", "",
           "PEM file of its private key");
   set.Add(&settings.gateway.secret_file, "gateway.secret_file", "",
-          "copy of the engine's RUN_DIR/secret, for an engine on another machine");
+          "copy of the engine's RUN_DIR/gateway.secret, for an engine on another machine");
   set.Add(&settings.listen, "gateway.listen", "127.0.0.1:8080", "address of the API, HOST:PORT");
   set.Add(&settings.grpc_listen, "gateway.grpc_listen", "",
           "address of the gRPC services, HOST:PORT; empty: none");
@@ -169,7 +169,7 @@ absl::Status CheckSecret(const GatewayOptions& options) {
     if (!options.secret_file.empty() || address.starts_with("unix:")) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("secret_file is missing: the engine at ", address,
-                     " serves only gateways that have a copy of its RUN_DIR/secret"));
+                     " serves only gateways that have a copy of its RUN_DIR/gateway.secret"));
   }
   return absl::OkStatus();
 }

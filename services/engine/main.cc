@@ -187,6 +187,7 @@ struct Opened {
   std::optional<DataDirLock> lock;
   std::unique_ptr<Store> store;
   std::string worker_secret;
+  std::string gateway_secret;
   std::string archive_key;
 };
 
@@ -224,6 +225,11 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   absl::StatusOr<std::string> worker_secret = WorkerSecret(settings, *opened.store);
   if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
   opened.worker_secret = *std::move(worker_secret);
+  opened.gateway_secret = GatewaySecretOf(opened.worker_secret);
+  if (const absl::Status status = WriteGatewaySecret(settings.run_dir, opened.gateway_secret);
+      !status.ok()) {
+    return Fail(status, kExitCannotCreate);
+  }
   absl::StatusOr<std::string> archive_key = opened.store->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
   opened.archive_key = *std::move(archive_key);
@@ -317,7 +323,7 @@ int Run(Settings settings, const sigset_t& signals) {
           Lead(settings, store, metrics, readiness, stop, leadership)) {
     return *exit_code;
   }
-  KeyRing keys(store, clock, GatewayCredential(opened.worker_secret));
+  KeyRing keys(store, clock, opened.gateway_secret);
   if (const absl::Status status = keys.Refresh(); !status.ok()) {
     return Fail(status, kExitUnavailable);
   }

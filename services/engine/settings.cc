@@ -97,11 +97,12 @@ void AddTenantLimits(OptionSet& options, Settings& settings) {
               "sessions of one tenant that have not ended, unless `lathe tenants set-quota` sets "
               "another limit; 0: no limit");
   options.Add(&settings.max_samplers_per_tenant, "engine.max_samplers_per_tenant",
-              defaults.max_samplers_per_tenant, "the same for live samplers");
+              defaults.max_samplers_per_tenant,
+              "samplers of one tenant whose sessions have not ended; limits and 0 as for sessions");
   options.Add(&settings.max_unfetched_results_per_tenant, "engine.max_unfetched_results_per_tenant",
               defaults.max_unfetched_results_per_tenant,
-              "the same for finished results that no client has fetched; above it the oldest are "
-              "removed");
+              "finished results of one tenant that no client has fetched; above it the oldest are "
+              "removed; limits and 0 as for sessions");
   options.Add(&settings.max_unfetched_bytes_per_tenant, "engine.max_unfetched_bytes_per_tenant",
               defaults.max_unfetched_bytes_per_tenant, "the same for the bytes of these results");
 }

@@ -18,6 +18,7 @@ Run: .venv/bin/python tests/fault/chaos.py --store sqlite --minutes 30 --seed 1
 import argparse
 import collections
 import contextlib
+import filecmp
 import os
 import pathlib
 import random
@@ -165,6 +166,8 @@ class Run:
             proxies["client and gateway"] = front
             self.server.url = front.url
             releases = [BIN, pathlib.Path(options.next).resolve()] if options.next else []
+            if releases and filecmp.cmp(*(one / "lathe-engine" for one in releases), shallow=False):
+                raise RuntimeError("both releases have the same programs")
             self.faults = Faults(
                 self.server, self.points, proxies, cluster, disk, self.random, self.log,
                 (lambda process: switch(process, releases)) if releases else None)

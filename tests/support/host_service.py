@@ -123,5 +123,5 @@ class HostService(EnginePair):
             # Clients speak HTTP here; with the engines it speaks TLS.
             self._start(name, [
                 "lathe-gateway", *self._engines(ENGINE_PORT), "--engine-ca", self.authority.ca,
-                "--secret-file", f"{self.run_dir('a')}/secret",
+                "--secret-file", f"{self.run_dir('a')}/gateway.secret",
                 "--listen", f"{self.hosts.address(name)}:{API_PORT}", "--insecure-i-know"])

@@ -15,9 +15,8 @@ std::string ReadSecretFile(const std::string& path) {
   return secret;
 }
 
-std::string GatewayCredential(std::string_view secret) {
-  if (secret.empty()) return "";
-  return absl::BytesToHexString(HmacSha256(secret, "lathe gateway"));
+std::string GatewaySecretOf(std::string_view worker_secret) {
+  return absl::BytesToHexString(HmacSha256(worker_secret, "lathe gateway"));
 }
 
 }  // namespace lathe

@@ -1,4 +1,5 @@
-// The secret in RUN_DIR/secret of every engine, which the other processes of a service present.
+// The secrets that processes of a service present to its engines. Each engine writes them into its
+// run directory.
 #pragma once
 
 #include <string>
@@ -6,15 +7,19 @@
 
 namespace lathe {
 
-// Name of the gRPC metadata with GatewayCredential.
-inline constexpr char kGatewayCredentialHeader[] = "lathe-gateway-credential";
+// File of the workers' secret in the run directory.
+inline constexpr char kWorkerSecretFile[] = "secret";
+// File of the gateways' secret. The workers' secret cannot be derived from it, so a machine that
+// faces the Internet has nothing with which it could act as a worker.
+inline constexpr char kGatewaySecretFile[] = "gateway.secret";
+
+// Name of the gRPC metadata with the gateways' secret.
+inline constexpr char kGatewaySecretHeader[] = "lathe-gateway-secret";
 
 // Returns the text of the file without the line's end; empty if it cannot be read.
 std::string ReadSecretFile(const std::string& path);
 
-// Returns what a gateway presents with each call to an engine on another machine: 64 hex digits,
-// derived from `secret`. It makes no worker, because the secret cannot be derived from it. Empty:
-// `secret` is empty.
-std::string GatewayCredential(std::string_view secret);
+// Returns the gateways' secret, which follows from the workers' secret: 64 hex digits.
+std::string GatewaySecretOf(std::string_view worker_secret);
 
 }  // namespace lathe

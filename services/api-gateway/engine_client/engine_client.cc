@@ -33,14 +33,14 @@ EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dial
 
 void EngineClient::Prove(grpc::ClientContext& context) const {
   absl::MutexLock lock(&mu_);
-  if (!credential_.empty()) context.AddMetadata(kGatewayCredentialHeader, credential_);
+  if (!secret_.empty()) context.AddMetadata(kGatewaySecretHeader, secret_);
 }
 
 void EngineClient::ReadSecret() {
   if (secret_file_.empty()) return;
-  std::string credential = GatewayCredential(ReadSecretFile(secret_file_));
+  std::string secret = ReadSecretFile(secret_file_);
   absl::MutexLock lock(&mu_);
-  credential_ = std::move(credential);
+  secret_ = std::move(secret);
 }
 
 absl::Status EngineClient::ForClient(absl::Status error) {

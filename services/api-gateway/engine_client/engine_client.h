@@ -99,7 +99,7 @@ class EngineClient {
   // Ends all calls in progress with Cancelled.
   void CancelAll();
 
-  // Adds the gateway's credential to a call that this class does not make. All calls need it.
+  // Adds the gateways' secret to a call that this class does not make. All calls need it.
   void Prove(grpc::ClientContext& context) const;
   // Reads the secret again. The stream of WatchClient does so when it connects, because an engine
   // that was replaced may have another secret.
@@ -157,7 +157,7 @@ class EngineClient {
   std::atomic<size_t> current_{0};
   const std::string secret_file_;
   mutable absl::Mutex mu_;
-  std::string credential_ ABSL_GUARDED_BY(mu_);  // empty: none
+  std::string secret_ ABSL_GUARDED_BY(mu_);  // empty: none
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
   // Calls that gRPC has not given its status yet.
   int64_t num_unanswered_ ABSL_GUARDED_BY(mu_) = 0;

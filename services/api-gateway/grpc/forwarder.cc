@@ -52,7 +52,7 @@ std::array<const google::protobuf::FileDescriptor*, 6> PublicFiles() {
 bool IsHopByHop(std::string_view name) {
   return name.starts_with("grpc-") || name.starts_with(":") || name.starts_with("x-forwarded-") ||
          name == "content-type" || name == "te" || name == "user-agent" ||
-         name == kGatewayCredentialHeader;
+         name == kGatewaySecretHeader;
 }
 
 std::string Text(const grpc::string_ref& text) { return std::string(text.data(), text.size()); }

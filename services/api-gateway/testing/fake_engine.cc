@@ -35,12 +35,12 @@ grpc::Status CheckKey(const grpc::ServerContext* context) {
   return Fail(absl::UnauthenticatedError("unknown key"), "unauthenticated");
 }
 
-std::string CredentialOf(const grpc::ServerContext& context) {
-  std::string credentials;
+std::string GatewaySecretOfCall(const grpc::ServerContext& context) {
+  std::string secrets;
   for (const auto& [name, value] : context.client_metadata()) {
-    if (name == kGatewayCredentialHeader) credentials.append(value.data(), value.size());
+    if (name == kGatewaySecretHeader) secrets.append(value.data(), value.size());
   }
-  return credentials;
+  return secrets;
 }
 
 }  // namespace
@@ -152,9 +152,9 @@ bool FakeEngine::AwaitCalls(const std::string& method, int count) {
   return AwaitLocked(absl::Condition(&have_come));
 }
 
-std::set<std::string> FakeEngine::gateway_credentials() {
+std::set<std::string> FakeEngine::gateway_secrets() {
   absl::MutexLock lock(&mu_);
-  return gateway_credentials_;
+  return gateway_secrets_;
 }
 
 std::string FakeEngine::watch_protocol() {
@@ -205,7 +205,7 @@ void FakeEngine::SetArchive(v1::OpenArchiveResponse archive) {
 grpc::Status FakeEngine::Authenticate(grpc::ServerContext* context, const v1::AuthenticateRequest*,
                                       v1::AuthenticateResponse* response) {
   absl::MutexLock lock(&mu_);
-  gateway_credentials_.insert(CredentialOf(*context));
+  gateway_secrets_.insert(GatewaySecretOfCall(*context));
   ++num_calls_["Authenticate"];
   response->set_cache_seconds(5);
   return CheckKey(context);
@@ -241,7 +241,7 @@ grpc::Status FakeEngine::ForwardBackward(grpc::ServerContext* context,
                                          v1::SubmitResponse* response) {
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);
-  gateway_credentials_.insert(CredentialOf(*context));
+  gateway_secrets_.insert(GatewaySecretOfCall(*context));
   forward_backward_ = *request;
   response->set_request_id(Count("ForwardBackward"));
   return grpc::Status::OK;
@@ -370,7 +370,7 @@ grpc::Status FakeEngine::Watch(grpc::ServerContext* context, WatchServer* stream
     if (protocol != context->client_metadata().end()) {
       watch_protocol_.assign(protocol->second.data(), protocol->second.size());
     }
-    gateway_credentials_.insert(CredentialOf(*context));
+    gateway_secrets_.insert(GatewaySecretOfCall(*context));
     stream_ = stream;
     watched_.clear();
     ++num_calls_["Watch"];

@@ -54,8 +54,8 @@ class FakeEngine : public v1::Engine::Service {
   // Protocols that the last Watch stream named; empty: none.
   std::string watch_protocol();
 
-  // Credentials that Authenticate, ForwardBackward and Watch calls brought; empty text: none.
-  std::set<std::string> gateway_credentials();
+  // Secrets that Authenticate, ForwardBackward and Watch calls brought; empty text: none.
+  std::set<std::string> gateway_secrets();
 
   // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
@@ -114,7 +114,7 @@ class FakeEngine : public v1::Engine::Service {
   // The one Watch stream; null if there is none.
   WatchServer* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::string watch_protocol_ ABSL_GUARDED_BY(mu_);
-  std::set<std::string> gateway_credentials_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> gateway_secrets_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
   v1::GetResultRequest get_result_ ABSL_GUARDED_BY(mu_);

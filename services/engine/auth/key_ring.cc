@@ -87,20 +87,19 @@ bool KeyRing::IsLive(const ApiKeyRow& row) const {
          (row.expires_at == 0 || row.expires_at > absl::ToUnixNanos(clock_.Now()));
 }
 
-absl::Status KeyRing::CheckPeer(std::string_view peer, std::string_view gateway_credential) const {
+absl::Status KeyRing::CheckPeer(std::string_view peer, std::string_view gateway_secret) const {
   // The run directory has mode 0700, so a peer on a socket is a process of the service's user.
   if (peer.starts_with("unix:")) return absl::OkStatus();
-  if (!gateway_credential_.empty() &&
-      EqualInConstantTime(gateway_credential, gateway_credential_)) {
+  if (!gateway_secret_.empty() && EqualInConstantTime(gateway_secret, gateway_secret_)) {
     return absl::OkStatus();
   }
   return WithDetail(
       absl::FailedPreconditionError(
-          gateway_credential.empty()
+          gateway_secret.empty()
               ? "this address serves gateways only: clients call a gateway's grpc_listen, and a "
                 "gateway needs gateway.secret_file"
               : "the gateway's secret is not that of this engine: its gateway.secret_file must "
-                "be a copy of the engine's RUN_DIR/secret"),
+                "be a copy of the engine's RUN_DIR/gateway.secret"),
       "not_a_gateway");
 }
 

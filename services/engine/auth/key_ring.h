@@ -31,18 +31,18 @@ struct Caller {
 // Thread-safe.
 class KeyRing {
  public:
-  // `store` and `clock` must outlive this. `gateway_credential` is what gateways on other machines
+  // `store` and `clock` must outlive this. `gateway_secret` is what gateways on other machines
   // present; empty: none may call.
-  KeyRing(Store& store, Clock& clock, std::string gateway_credential = "")
+  KeyRing(Store& store, Clock& clock, std::string gateway_secret = "")
       : store_(store),
         clock_(clock),
-        gateway_credential_(std::move(gateway_credential)),
+        gateway_secret_(std::move(gateway_secret)),
         tokens_(store, clock) {}
 
   // Returns OK if `peer` (gRPC's text) may call on behalf of the owners of keys: a process of this
-  // machine on a unix socket, or a gateway that presents the credential. FailedPrecondition
+  // machine on a unix socket, or a gateway that presents the secret. FailedPrecondition
   // ("not_a_gateway") otherwise.
-  absl::Status CheckPeer(std::string_view peer, std::string_view gateway_credential) const;
+  absl::Status CheckPeer(std::string_view peer, std::string_view gateway_secret) const;
 
   // Rereads all keys from the store.
   absl::Status Refresh() ABSL_LOCKS_EXCLUDED(change_mu_);
@@ -107,7 +107,7 @@ class KeyRing {
 
   Store& store_;
   Clock& clock_;
-  const std::string gateway_credential_;
+  const std::string gateway_secret_;
   mutable TokenSigner tokens_;
   // Held during a change and the Refresh after it, so that the last snapshot is the newest.
   absl::Mutex change_mu_;

@@ -109,7 +109,7 @@ struct TenantUsage {
   bool operator==(const TenantUsage&) const = default;
 };
 
-// The use that the limits of a tenant still allow. A request beyond it would be refused now.
+// The room that the limits leave to a tenant. The core would refuse a larger request now.
 struct TenantRoom {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -121,7 +121,7 @@ struct TenantRoom {
 
   bool Allows(const PayloadRef& payload, int64_t now) const {
     return rows > 0 && payload.bytes <= bytes && now >= requests_from &&
-           (payload.tokens <= tokens || now >= tokens_until);
+           (payload.tokens == 0 || payload.tokens <= tokens || now >= tokens_until);
   }
   bool operator==(const TenantRoom&) const = default;
 };

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/random/random_id.h"
+#include "libs/common/rpc/cluster_secret.h"
 
 namespace lathe::engine {
 namespace {
@@ -32,10 +33,19 @@ absl::Status WriteNew(const std::filesystem::path& path, const std::string& secr
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path.string()));
 }
 
+absl::Status Replace(const std::filesystem::path& path, const std::string& secret) {
+  std::filesystem::path fresh = path;
+  fresh += "." + RandomId(kSecretBytes);
+  const absl::Status made = WriteNew(fresh, secret);
+  if (!made.ok()) return made;
+  if (rename(fresh.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot replace ", path.string()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir) {
-  const std::filesystem::path path = run_dir / "secret";
+  const std::filesystem::path path = run_dir / kWorkerSecretFile;
   const absl::Status made = WriteNew(path, RandomId(kSecretBytes));
   if (!made.ok()) return made;
   std::ifstream file(path);
@@ -50,13 +60,14 @@ absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_di
 
 absl::StatusOr<std::string> ShareSecret(const std::filesystem::path& run_dir,
                                         const std::string& key) {
-  const std::filesystem::path path = run_dir / "secret";
-  const std::filesystem::path fresh = run_dir / absl::StrCat("secret.", RandomId(kSecretBytes));
   std::string secret = Sha256Hex(key);
-  const absl::Status made = WriteNew(fresh, secret);
-  if (!made.ok()) return made;
-  if (rename(fresh.c_str(), path.c_str()) == 0) return secret;
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot replace ", path.string()));
+  const absl::Status status = Replace(run_dir / kWorkerSecretFile, secret);
+  if (!status.ok()) return status;
+  return secret;
+}
+
+absl::Status WriteGatewaySecret(const std::filesystem::path& run_dir, const std::string& secret) {
+  return Replace(run_dir / kGatewaySecretFile, secret);
 }
 
 }  // namespace lathe::engine

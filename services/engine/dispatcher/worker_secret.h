@@ -1,4 +1,4 @@
-// The secret that authenticates the workers of a data directory.
+// The secrets that authenticate the workers and the gateways of a data directory.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,9 @@ namespace lathe::engine {
 
 // Returns the text of RUN_DIR/secret. Creates the file (mode 0600) if it is missing.
 absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir);
+
+// Writes the secret of gateways to RUN_DIR/gateway.secret, in place of an earlier one.
+absl::Status WriteGatewaySecret(const std::filesystem::path& run_dir, const std::string& secret);
 
 // Returns the secret that all engines on one store share, derived from `key` in the store, because
 // workers move between engines. Replaces the content of RUN_DIR/secret.

@@ -37,7 +37,7 @@ std::string_view MetadataOf(const grpc::CallbackServerContext& context, const ch
 }  // namespace
 
 absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context) {
-  return keys.CheckPeer(context.peer(), MetadataOf(context, kGatewayCredentialHeader));
+  return keys.CheckPeer(context.peer(), MetadataOf(context, kGatewaySecretHeader));
 }
 
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,

@@ -44,9 +44,12 @@ WatchStream* WatchStream::Start(Runtime& runtime, const KeyRing& keys,
   stream->self_ = stream;
   ++runtime.num_watch_streams();
   absl::Status status = CheckPeer(keys, context);
-  if (status.ok()) status = CheckGatewayProtocol(context);
+  if (status.ok()) {
+    status = CheckGatewayProtocol(context);
+    // Only of gateways: anybody else could fill the log.
+    if (!status.ok()) LogWarn("gateway refused", {{"error", status.message()}});
+  }
   if (!status.ok()) {
-    LogWarn("gateway refused", {{"error", status.message()}});
     stream->End(status);
     return stream.get();
   }

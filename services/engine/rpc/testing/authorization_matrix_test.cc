@@ -207,10 +207,10 @@ class World {
   const std::string& link_key() const { return f_.client.key(); }
   std::string KeyWith(const std::string& scope) { return f_.engine.MakeKey("default", {scope}); }
 
-  // Further calls come from another machine. They present `credential`; empty: none.
-  void CallByNetwork(const std::string& credential) {
+  // Further calls come from another machine. They present `secret`; empty: none.
+  void CallByNetwork(const std::string& secret) {
     channel_ = f_.engine.DialByNetwork();
-    credential_ = credential;
+    secret_ = secret;
   }
 
   // Returns the tenant's audit entries of one kind, oldest first.
@@ -259,9 +259,8 @@ class World {
                         const std::string& key, std::string* answer) {
     grpc::GenericStub stub(channel_);
     CallContext context(key);
-    if (!credential_.empty()) {
-      static_cast<grpc::ClientContext*>(context)->AddMetadata(kGatewayCredentialHeader,
-                                                              credential_);
+    if (!secret_.empty()) {
+      static_cast<grpc::ClientContext*>(context)->AddMetadata(kGatewaySecretHeader, secret_);
     }
     grpc::CompletionQueue queue;
     const auto call = stub.PrepareCall(
@@ -300,7 +299,7 @@ class World {
   Names own_;
   int64_t num_calls_ = 0;
   std::shared_ptr<grpc::Channel> channel_ = f_.engine.channel();
-  std::string credential_;
+  std::string secret_;
 };
 
 bool NamesObject(const Row& row) {
@@ -340,14 +339,14 @@ TEST_CASE("Authorization: no rpc answers without a key that is known", "[engine]
 TEST_CASE("Authorization: by network, every rpc answers only gateways", "[engine]") {
   World world;
   const auto methods = MethodsByName();
-  const std::string right = TestEngine::GatewayCredential();
-  for (const std::string& credential : {std::string(), "x" + right.substr(1), right}) {
-    world.CallByNetwork(credential);
+  const std::string right = TestEngine::GatewaySecret();
+  for (const std::string& secret : {std::string(), "x" + right.substr(1), right}) {
+    world.CallByNetwork(secret);
     for (const Row& row : Matrix()) {
-      INFO(row.method << " with the credential '" << credential << "'");
+      INFO(row.method << " with the secret '" << secret << "'");
       const absl::Status status =
           world.Call(*methods.at(row.method), row, kAbsent, world.owner_key());
-      CHECK((ErrorCode(status) == "not_a_gateway") == (credential != right));
+      CHECK((ErrorCode(status) == "not_a_gateway") == (secret != right));
     }
   }
 }

@@ -27,7 +27,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   INFO(store.status());
   REQUIRE(store.ok());
   p.store = *std::move(store);
-  p.keys = std::make_unique<KeyRing>(*p.store, clock_, GatewayCredential());
+  p.keys = std::make_unique<KeyRing>(*p.store, clock_, GatewaySecret());
   REQUIRE(p.keys->Refresh().ok());
   Runtime::Options options;
   options.max_waiting_calls = max_waiting_calls;
@@ -74,7 +74,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   admin_stub_ = v1::Admin::NewStub(MakeChannel(socket + "/admin.sock"));
 }
 
-std::string TestEngine::GatewayCredential() { return lathe::GatewayCredential(kWorkerSecret); }
+std::string TestEngine::GatewaySecret() { return GatewaySecretOf(kWorkerSecret); }
 
 std::shared_ptr<grpc::Channel> TestEngine::DialByNetwork() const {
   return MakeChannel(absl::StrCat("127.0.0.1:", parts_->servers->grpc_port()));

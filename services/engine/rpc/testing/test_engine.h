@@ -56,7 +56,7 @@ class TestEngine {
   v1::Accounts::Stub& accounts() { return *accounts_stub_; }
   v1::Admin::Stub& admin() { return *admin_stub_; }
   // Presented by gateways that call by network.
-  static std::string GatewayCredential();
+  static std::string GatewaySecret();
   // Channel to the port for gateways on other machines.
   std::shared_ptr<grpc::Channel> DialByNetwork() const;
   // Channel to engine.sock.
