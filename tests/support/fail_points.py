@@ -8,8 +8,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # An engine of this build migrates its database to this version.
-SCHEMA_VERSION = int(re.search(r"kSchemaVersion = (\d+);", (
-    ROOT / "services/engine/store/sql/migrations.h").read_text()).group(1))
+SCHEMA_VERSION = len(list((ROOT / "services/engine/store/sql/schema/sqlite").glob("*.sql")))
 LISTED = re.compile(r'^ +\{"([a-z_.]+)",', re.MULTILINE)
 
 

@@ -1,10 +1,7 @@
 #include "services/engine/store/postgres/migrate.h"
 
-#include <regex>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
@@ -66,7 +63,7 @@ absl::Status RunSteps(PostgresConnection& connection, const Schema& schema, int6
     connection.Begin();
     connection.Execute(absl::StrCat("SET LOCAL lock_timeout = '", kMigrationLockTimeout, "'"));
     if (term > 0) RETURN_IF_ERROR(CheckLeads(connection, term));
-    connection.Execute(absl::StrCat(PostgresDdl(step.common), ";", step.postgres));
+    connection.Execute(step.postgres);
     WriteSchema(connection, state);
     connection.Commit();
     FailPoint("engine.migration.step");
@@ -101,19 +98,6 @@ absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schem
   // An error leaves its transaction open.
   if (locks && status.ok()) connection.Execute(kUnlock);
   return status;
-}
-
-std::string PostgresDdl(std::string_view sqlite) {
-  static const std::regex table(R"((CREATE TABLE \w+ \())");
-  const std::string with_rowid = std::regex_replace(
-      std::string(sqlite), table, "$1rowid BIGINT GENERATED ALWAYS AS IDENTITY, ");
-  return absl::StrReplaceAll(with_rowid, {{" INTEGER PRIMARY KEY AUTOINCREMENT",
-                                           " BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"},
-                                          {" WITHOUT ROWID", ""},
-                                          {" INTEGER", " BIGINT"},
-                                          {" BLOB", " BYTEA"},
-                                          {" REAL", " DOUBLE PRECISION"},
-                                          {" TEXT", " TEXT COLLATE \"C\""}});
 }
 
 }  // namespace lathe::engine

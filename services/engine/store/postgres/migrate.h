@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "services/engine/store/postgres/connection.h"
@@ -26,9 +24,5 @@ inline constexpr char kMigrationLockTimeout[] = "2s";
 // done. Returns Aborted when another engine leads by now, and FailedPrecondition when another
 // engine has made the database unusable for this one. Throws PostgresError.
 absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schema, int64_t term);
-
-// Translates data definitions from SQLite's dialect to Postgres: numbers of 64 bits, text sorted by
-// bytes, and a growing `rowid` in every table.
-std::string PostgresDdl(std::string_view sqlite);
 
 }  // namespace lathe::engine

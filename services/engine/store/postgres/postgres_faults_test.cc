@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "services/engine/store/postgres/postgres_harness.h"
 #include "services/engine/store/postgres/postgres_store.h"
-#include "services/engine/store/sql/migrations.h"
+#include "services/engine/store/sql/schema.h"
 #include "services/engine/store/testing/store_rows.h"
 
 namespace lathe::engine {
@@ -331,7 +331,7 @@ TEST_CASE("PostgresStore: of three engines one migrates, also when one dies on t
     INFO(status);
     CHECK(status.ok());
   }
-  CHECK(saboteur.Int("SELECT version FROM schema_version") == kSchemaVersion);
+  CHECK(saboteur.Int("SELECT version FROM schema_version") == OwnSchema().version());
   CHECK(saboteur.Int("SELECT count(*) FROM leader") == 1);
 }
 

@@ -13,8 +13,8 @@
 #include "absl/strings/str_replace.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/postgres/postgres_harness.h"
-#include "services/engine/store/sql/migrations.h"
 #include "services/engine/store/sql/purge.h"
+#include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/testing/store_rows.h"
 
@@ -98,7 +98,7 @@ TEST_CASE("PostgresStore: a newer schema that needs newer engines is refused nam
   CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(opened.status().message()),
              Catch::Contains("schema version 99, which needs protocol 98") &&
-                 Catch::Contains(absl::StrCat("knows version ", kSchemaVersion)));
+                 Catch::Contains(absl::StrCat("knows version ", OwnSchema().version())));
 }
 
 TEST_CASE("PostgresStore: a server that cannot be reached is unavailable", "[store]") {

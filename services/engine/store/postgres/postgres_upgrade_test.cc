@@ -67,11 +67,11 @@ TEST_CASE("PostgresStore: a standby of the next release changes nothing until it
   const int64_t term = leader->TakeLeadership()->term;
   const auto standby = f.Open(f.later.Next());
   CHECK(standby->ReadLease()->term == term);
-  CHECK(f.Version() == kSchemaVersion);
+  CHECK(f.Version() == OwnSchema().version());
   CHECK(CommitOne(*leader, term, "s1").ok());
 
   const int64_t next_term = standby->TakeLeadership()->term;
-  CHECK(f.Version() == kSchemaVersion + 1);
+  CHECK(f.Version() == OwnSchema().version() + 1);
   CHECK(CommitOne(*leader, term, "s2").code() == absl::StatusCode::kFailedPrecondition);
   CHECK(CommitOne(*standby, next_term, "s3").ok());
   CHECK(Found(*standby) == "s1 s3 ");
@@ -87,7 +87,7 @@ TEST_CASE("PostgresStore: after a rollback a release leads on the schema of the 
   }
   const auto own = f.Open(OwnSchema());
   CHECK(CommitOne(*own, own->TakeLeadership()->term, "s2").ok());
-  CHECK(f.Version() == kSchemaVersion + 1);
+  CHECK(f.Version() == OwnSchema().version() + 1);
   const auto again = f.Open(f.later.Next());
   CHECK(CommitOne(*again, again->TakeLeadership()->term, "s3").ok());
   CHECK(Found(*again) == "s1 s2 s3 ");
@@ -114,7 +114,7 @@ TEST_CASE("PostgresStore: only the leader of the newest term migrates", "[store]
   REQUIRE(term.ok());
   REQUIRE(f.Open(OwnSchema())->TakeLeadership().ok());
   CHECK(next->Migrate(*term).code() == absl::StatusCode::kAborted);
-  CHECK(f.Version() == kSchemaVersion);
+  CHECK(f.Version() == OwnSchema().version());
 }
 
 TEST_CASE("PostgresStore: a migration lets other clients pass while a long transaction is open",
@@ -139,13 +139,13 @@ TEST_CASE("PostgresStore: a migration lets other clients pass while a long trans
     PostgresConnection other({.url = f.database.url(), .lock_timeout = absl::ZeroDuration()});
     Query query = other.Prepare("SELECT count(*) FROM sessions");
     CHECK(query.Next());
-    CHECK(f.Version() == kSchemaVersion);
+    CHECK(f.Version() == OwnSchema().version());
   }
   reader.Execute("COMMIT");
   const absl::Status status = migrated.get();
   INFO(status);
   CHECK(status.ok());
-  CHECK(f.Version() == kSchemaVersion + 1);
+  CHECK(f.Version() == OwnSchema().version() + 1);
 }
 
 TEST_CASE("PostgresStore: a leader that stops while it waits to migrate leaves the schema",
@@ -161,7 +161,7 @@ TEST_CASE("PostgresStore: a leader that stops while it waits to migrate leaves t
   f.Await("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
   next->GiveUp();
   CHECK(migrated.get().code() == absl::StatusCode::kUnavailable);
-  CHECK(f.Version() == kSchemaVersion);
+  CHECK(f.Version() == OwnSchema().version());
 }
 
 }  // namespace

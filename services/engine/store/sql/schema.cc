@@ -70,7 +70,7 @@ absl::Status CheckMigrations(const Schema& schema) {
   for (int64_t version = kProtocolVersion; version <= schema.version(); ++version) {
     const Migration& step = schema.migrations[version - 1];
     if (step.unused_since == 0) {
-      for (const char* const sql : {step.common, step.sqlite, step.postgres}) {
+      for (const char* const sql : {step.sqlite, step.postgres}) {
         RETURN_IF_ERROR(CheckExpands(version, sql));
       }
     } else if (step.unused_since >= schema.protocol) {

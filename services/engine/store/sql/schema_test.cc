@@ -37,7 +37,7 @@ TEST_CASE("Schema: an expand step may only add what older engines need not fill"
                "ALTER TABLE models ADD COLUMN c TEXT NOT NULL DEFAULT '', ADD COLUMN d INTEGER",
                "DROP INDEX sessions_active");
   INFO(good);
-  CHECK(CheckWith({.common = good.c_str()}, 3).ok());
+  CHECK(CheckWith({.sqlite = good.c_str()}, 3).ok());
   const std::string bad =
       GENERATE("ALTER TABLE models DROP COLUMN base_model", "DROP TABLE quotas",
                "ALTER TABLE models RENAME COLUMN base_model TO base",
@@ -47,14 +47,15 @@ TEST_CASE("Schema: an expand step may only add what older engines need not fill"
                "alter table models add constraint c check (state > 0)",
                "ALTER TABLE models ALTER COLUMN state TYPE TEXT");
   INFO(bad);
-  CHECK(CheckWith({.common = bad.c_str()}, 3).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(CheckWith({.sqlite = bad.c_str()}, 3).code() == absl::StatusCode::kInvalidArgument);
   CHECK(CheckWith({.postgres = bad.c_str()}, 3).code() == absl::StatusCode::kInvalidArgument);
-  CHECK(CheckWith({.common = bad.c_str(), .unused_since = 2}, 3).ok());
+  CHECK(CheckWith({.sqlite = bad.c_str(), .postgres = bad.c_str(), .unused_since = 2}, 3).ok());
 }
 
 TEST_CASE("Schema: a contract step in the release that stops using the column is too early",
           "[store]") {
-  const Migration step = {.common = "DROP TABLE quotas", .unused_since = 3};
+  const Migration step = {
+      .sqlite = "DROP TABLE quotas", .postgres = "DROP TABLE quotas", .unused_since = 3};
   CHECK_THAT(std::string(CheckWith(step, 3).message()),
              Catch::Contains("unused since protocol 3, in a release of protocol 3"));
   CHECK(CheckWith(step, 4).ok());

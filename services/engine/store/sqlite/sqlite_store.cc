@@ -44,7 +44,6 @@ absl::Status MigrateSqlite(Connection& connection, const Schema& schema) {
     const Migration& step = schema.migrations[state.version];
     state = NextState(state, schema);
     SQLite::Transaction transaction(connection.database());
-    connection.Execute(step.common);
     connection.Execute(step.sqlite);
     WriteSchema(connection, state);
     transaction.commit();

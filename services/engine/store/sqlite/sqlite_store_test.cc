@@ -2,7 +2,7 @@
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "services/engine/store/sql/migrations.h"
+#include "services/engine/store/sql/schema.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ TEST_CASE("SqliteStore: a newer schema that needs newer engines is refused namin
   CHECK(opened.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(opened.status().message()),
              Catch::Contains("schema version 99, which needs protocol 98") &&
-                 Catch::Contains(absl::StrCat("knows version ", kSchemaVersion)));
+                 Catch::Contains(absl::StrCat("knows version ", OwnSchema().version())));
 }
 
 TEST_CASE("SqliteStore: after a rollback a release uses the schema of the next one", "[store]") {
@@ -97,7 +97,7 @@ TEST_CASE("SqliteStore: after a rollback a release uses the schema of the next o
     for (const std::string& id : expected) CHECK((*store)->FindSession("t1", id)->has_value());
   }
   Connection connection(own.database.string(), SQLite::OPEN_READONLY);
-  CHECK(ReadInt(connection, "SELECT version FROM schema_version") == kSchemaVersion + 1);
+  CHECK(ReadInt(connection, "SELECT version FROM schema_version") == OwnSchema().version() + 1);
   CHECK(ReadInt(connection, "SELECT min_protocol FROM schema_version") == 0);
 }
 
@@ -161,49 +161,18 @@ TEST_CASE("SqliteStore: rows of an older schema get their modules", "[store]") {
   const SqliteStore::Options options{.database = dir.path() / "lathe.db",
                                      .bodies_dir = dir.path() / "bodies"};
   {
-    auto store = *SqliteStore::Open(options);
-    const int64_t term = store->TakeLeadership()->term;
-    const std::array<Write, 3> writes = {PutModel{TestModel("m")},
-                                         PutCheckpoint{TestCheckpoint("tinker://m/weights/a")},
-                                         PutBaseModel{{.name = "tiny"}}};
-    REQUIRE(store->Commit(term, writes, {}).ok());
-  }
-  {
-    SQLite::Database raw(options.database.string(), SQLite::OPEN_READWRITE);
-    raw.exec("ALTER TABLE models DROP COLUMN target_modules");
-    raw.exec("ALTER TABLE checkpoints DROP COLUMN target_modules");
-    raw.exec("DROP INDEX requests_undelivered");
-    raw.exec("ALTER TABLE requests DROP COLUMN completion_number");
-    raw.exec("ALTER TABLE requests DROP COLUMN outcome");
-    raw.exec("ALTER TABLE models DROP COLUMN log_from_seq");
-    raw.exec("ALTER TABLE models DROP COLUMN dropped_window");
-    raw.exec("ALTER TABLE models DROP COLUMN is_offloaded");
-    raw.exec("ALTER TABLE models DROP COLUMN move_to");
-    raw.exec("ALTER TABLE groups DROP COLUMN is_draining");
-    raw.exec("ALTER TABLE base_models DROP COLUMN lora_modules");
-    raw.exec("DROP TRIGGER results_replaced");
-    raw.exec("DROP INDEX results_by_done");
-    raw.exec("DROP INDEX results_by_delivered");
-    raw.exec("ALTER TABLE requests DROP COLUMN has_result");
-    raw.exec("DROP INDEX sessions_by_project");
-    raw.exec("DROP INDEX sessions_active");
-    raw.exec("DROP INDEX checkpoints_newest");
-    raw.exec("DROP TABLE snapshots");
-    raw.exec("DROP TABLE versions");
-    raw.exec("DROP TABLE lease");
-    raw.exec("ALTER TABLE leader DROP COLUMN last_commit");
-    raw.exec("ALTER TABLE schema_version DROP COLUMN min_protocol");
-    for (const char* const column :
-         {"sessions", "samplers", "unfetched_results", "unfetched_bytes"}) {
-      raw.exec(absl::StrCat("ALTER TABLE quotas DROP COLUMN ", column));
-    }
-    raw.exec("ALTER TABLE requests DROP COLUMN result_bytes");
-    raw.exec("DROP TRIGGER audit_keeps");
-    raw.exec("DROP TABLE audit_pruning");
+    // Version 5, with a row each as that version wrote it.
+    SQLite::Database raw(options.database.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    for (const Migration& step : Migrations().first(5)) raw.exec(step.sqlite);
     raw.exec(
-        "CREATE TRIGGER audit_keeps BEFORE DELETE ON audit "
-        "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END");
-    raw.exec("UPDATE schema_version SET version = 5");
+        "CREATE TABLE schema_version (id INTEGER PRIMARY KEY, version INTEGER NOT NULL);"
+        "INSERT INTO schema_version VALUES (1, 5);"
+        "INSERT INTO models VALUES ('m', 's1', 't1', 0, 'tiny', 8, 12.5, -1, 1, 0, 1, '', 1, '', 0,"
+        " 0, 0, 0, '', '', 1, 1);"
+        "INSERT INTO checkpoints VALUES ('tinker://m/weights/a', 'm', 't1', 0, 'a', 'c1', 1, "
+        "'tiny',"
+        " 8, 12.5, 1, 1, 1, 1, 0, 0, '', 0, '', 1, 0);"
+        "INSERT INTO base_models VALUES ('tiny', '', '', '', 0, 0, 0, 0)");
   }
   auto store = SqliteStore::Open(options);
   REQUIRE(store.ok());

@@ -19,17 +19,20 @@ class LaterSchemas {
   }
 
  private:
+  static constexpr char kAddColumn[] =
+      "ALTER TABLE sessions ADD COLUMN color TEXT NOT NULL DEFAULT ''";
+  static constexpr char kDropColumn[] = "ALTER TABLE sessions DROP COLUMN color";
+
   static std::vector<Migration> With(std::vector<Migration> migrations, Migration last) {
     migrations.push_back(last);
     return migrations;
   }
 
-  const std::vector<Migration> next_ =
-      With({Migrations().begin(), Migrations().end()},
-           {.common = "ALTER TABLE sessions ADD COLUMN color TEXT NOT NULL DEFAULT ''"});
-  const std::vector<Migration> after_next_ =
-      With(next_, {.common = "ALTER TABLE sessions DROP COLUMN color",
-                   .unused_since = OwnSchema().protocol + 1});
+  const std::vector<Migration> next_ = With({Migrations().begin(), Migrations().end()},
+                                            {.sqlite = kAddColumn, .postgres = kAddColumn});
+  const std::vector<Migration> after_next_ = With(
+      next_,
+      {.sqlite = kDropColumn, .postgres = kDropColumn, .unused_since = OwnSchema().protocol + 1});
 };
 
 }  // namespace lathe::engine

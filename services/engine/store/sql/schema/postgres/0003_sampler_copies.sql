@@ -1,0 +1,3 @@
+-- kind: offline
+-- Numbers the copies of a sampling client.
+ALTER TABLE samplers ADD COLUMN num_joined BIGINT NOT NULL DEFAULT 0;
