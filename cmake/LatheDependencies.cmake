@@ -16,6 +16,8 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(PQ REQUIRED IMPORTED_TARGET libpq>=14)
 pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
+# Newer releases have other classes of connections.
+pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx>=6.4 libpqxx<7)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)

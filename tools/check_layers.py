@@ -35,7 +35,8 @@ LIBRARIES = {
     "NCCL": r"nccl\.h$",
     "gRPC": r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$",
     "protobuf": r"google/protobuf/|.*\.pb\.h$",
-    "SQL": r"SQLiteCpp/|sqlite3\.h$|libpq-fe\.h$",
+    "SQL": r"SQLiteCpp/|sqlite3\.h$|pqxx/",
+    "libpq": r"libpq-fe\.h$",
     "nlohmann-json": r"nlohmann/",
     "simdjson": r"simdjson",
     "Boost.Asio": r"boost/(asio|beast)[/.]",
@@ -69,6 +70,8 @@ HOMES = {
         r"tools/lathe/",
     ],
     "SQL": [r"services/engine/store/"],
+    # Others use libpqxx.
+    "libpq": [r"services/engine/store/postgres/(connection_policy|group_commit)\.cc$"],
     "nlohmann-json": [
         r"libs/common/json/",
         r"services/api-gateway/json/",

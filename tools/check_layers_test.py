@@ -38,6 +38,9 @@ VIOLATIONS = {
     "SQL outside the store": (
         {"services/engine/core/a.cc": "#include <SQLiteCpp/SQLiteCpp.h>\n"},
         "services/engine/core/a.cc:1: SQL has no home"),
+    "libpq beside libpqxx": (
+        {"services/engine/store/postgres/a.cc": "#include <libpq-fe.h>\n"},
+        "services/engine/store/postgres/a.cc:1: libpq has no home"),
     "JSON in a route": (
         {"services/api-gateway/routes/a.cc": "#include <nlohmann/json.hpp>\n"},
         "services/api-gateway/routes/a.cc:1: nlohmann-json has no home"),

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/engine/store/postgres/libpqxx.h"
 
 namespace lathe::engine {
 
@@ -65,14 +66,13 @@ PostgresPool::Outcome PostgresPool::RunOnce(const Work& work, absl::Time deadlin
     absl::Status status = work(*connection);
     if (!status.ok()) connection.reset();
     return {std::move(status)};
-  } catch (const PostgresError& error) {
-    const bool is_unknown = connection && connection->is_commit_unknown();
+  } catch (const pqxx::in_doubt_error& error) {
     connection.reset();
-    if (is_unknown) {
-      return {absl::AbortedError(
-          absl::StrFormat("the database may have done it or not: %s", error.what()))};
-    }
-    return {error.status(), error.fault() == PostgresFault::kLost};
+    return {absl::AbortedError(
+        absl::StrFormat("the database may have done it or not: %s", error.what()))};
+  } catch (const pqxx::pqxx_exception& error) {
+    connection.reset();
+    return {StatusOf(error), FaultOf(error) == PostgresFault::kLost};
   }
 }
 

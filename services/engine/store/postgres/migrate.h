@@ -13,16 +13,16 @@ namespace lathe::engine {
 // engine with `schema` cannot use it (see CheckSchema), or when its encoding is not UTF-8. Changes
 // a database only if it is empty, or too old for engines to elect a leader: migrates it then. An
 // advisory lock, which ends with its connection, lets one engine do so while the others wait.
-// Throws PostgresError.
+// Throws the exceptions of libpqxx.
 absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema);
 
 // Longest wait of a step for a lock. Statements of other clients queue up behind such a wait.
 inline constexpr char kMigrationLockTimeout[] = "2s";
 
 // Migrates as the leader of `term`, each missing step in a transaction of its own. Throws
-// PostgresError of kind kPassing when a step has waited too long for a lock; the steps before stay
+// an exception of kind kPassing when a step has waited too long for a lock; the steps before stay
 // done. Returns Aborted when another engine leads by now, and FailedPrecondition when another
-// engine has made the database unusable for this one. Throws PostgresError.
+// engine has made the database unusable for this one. Throws the exceptions of libpqxx.
 absl::Status MigratePostgres(PostgresConnection& connection, const Schema& schema, int64_t term);
 
 }  // namespace lathe::engine

@@ -1,5 +1,6 @@
 // Ended sessions, locks, conflicts and a lack of connections, each at a moment that the test
 // chooses.
+#include <signal.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -276,6 +277,35 @@ TEST_CASE("PostgresPool: a statement whose time is over is refused alone, a lost
                                 "SELECT pg_sleep(1);"
                                 "SELECT pg_terminate_backend(pg_backend_pid())")));
   CHECK_THAT(std::string(run(patient, "SELECT 1").message()), Catch::Contains("did not answer"));
+}
+
+TEST_CASE("PostgresPool: a call to a server that hangs ends with its time", "[store]") {
+  TestDatabase database;
+  ConnectionWatch watch;
+  PostgresPool pool({.url = database.url(), .watch = &watch}, /*max_connections=*/1);
+  int64_t pid = 0;
+  const absl::Status hung = pool.Run(absl::Seconds(1), [&pid](PostgresConnection& connection) {
+    pid = connection.SessionPid();
+    kill(static_cast<pid_t>(pid), SIGSTOP);
+    connection.Execute("SELECT 1");
+    return absl::OkStatus();
+  });
+  if (pid > 0) kill(static_cast<pid_t>(pid), SIGCONT);
+  CHECK(absl::IsUnavailable(hung));
+  CHECK_THAT(std::string(hung.message()), Catch::Contains("no answer from the server"));
+}
+
+TEST_CASE("PostgresPool: once given up, no call waits for the server", "[store]") {
+  TestDatabase database;
+  ConnectionWatch watch;
+  watch.GiveUp();
+  PostgresPool pool({.url = database.url(), .watch = &watch}, /*max_connections=*/1);
+  const absl::Status waited = pool.Run(absl::Seconds(60), [](PostgresConnection& connection) {
+    connection.Execute("SELECT pg_sleep(9)");
+    return absl::OkStatus();
+  });
+  CHECK(absl::IsUnavailable(waited));
+  CHECK_THAT(std::string(waited.message()), Catch::Contains("the engine stops"));
 }
 
 TEST_CASE("PostgresStore: without a free connection reads are refused until there is one",

@@ -34,7 +34,7 @@ TestDatabase::TestDatabase() {
 TestDatabase::~TestDatabase() {
   try {
     Connect().Execute(absl::StrCat("DROP SCHEMA ", name_, " CASCADE"));
-  } catch (const PostgresError&) {
+  } catch (const pqxx::pqxx_exception&) {
     // The test's server is removed after the test anyway.
   }
 }

@@ -12,6 +12,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/engine/store/postgres/libpqxx.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/sql_store.h"
@@ -84,10 +85,11 @@ absl::Status CheckTerm(PostgresConnection& connection, int64_t term) {
   return current_term == term ? absl::OkStatus() : NotLeader(term, current_term);
 }
 
-// Repeats `attempt`, which throws PostgresError, until it succeeds. Gives up when a retry cannot
-// fix the error, when conflicts repeat, after `deadline`, or once `given_up` is true.
+// Repeats `attempt`, which throws exceptions of libpqxx, until it succeeds. Gives up when a retry
+// cannot fix the error, when conflicts repeat, after `deadline`, or once `watch` has given up;
+// null: it never does.
 template <typename Attempt>
-auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* given_up,
+auto Insist(const char* what, absl::Time deadline, const ConnectionWatch* watch,
             const Attempt& attempt) -> decltype(attempt()) {
   Backoff backoff;
   int num_conflicts = 0;
@@ -95,16 +97,17 @@ auto Insist(const char* what, absl::Time deadline, const std::atomic<bool>* give
   for (;;) {
     try {
       return attempt();
-    } catch (const PostgresError& error) {
+    } catch (const pqxx::pqxx_exception& error) {
       const absl::Time now = SteadyNow();
-      num_conflicts = error.fault() == PostgresFault::kConflict ? num_conflicts + 1 : 0;
-      if (error.fault() == PostgresFault::kOurs || num_conflicts > kMaxConflicts ||
-          now > deadline || (given_up != nullptr && *given_up)) {
-        return error.status();
+      const PostgresFault fault = FaultOf(error);
+      num_conflicts = fault == PostgresFault::kConflict ? num_conflicts + 1 : 0;
+      if (fault == PostgresFault::kOurs || num_conflicts > kMaxConflicts || now > deadline ||
+          (watch != nullptr && watch->has_given_up())) {
+        return StatusOf(error);
       }
       if (now - logged_at >= kLogEvery) {
         LogWarn("a database operation failed and is tried again",
-                {{"operation", what}, {"error", error.what()}});
+                {{"operation", what}, {"error", StatusOf(error).message()}});
         logged_at = now;
       }
       absl::SleepFor(backoff.Next());
@@ -160,14 +163,13 @@ absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options
     RETURN_IF_ERROR(CheckSessions(connection, patient));
     return PreparePostgres(connection, options.schema);
   };
-  RETURN_IF_ERROR(
-      Insist("open", SteadyNow() + options.open_timeout, /*given_up=*/nullptr, prepare));
+  RETURN_IF_ERROR(Insist("open", SteadyNow() + options.open_timeout, /*watch=*/nullptr, prepare));
   return std::unique_ptr<PostgresStore>(new PostgresStore(options));
 }
 
 PostgresStore::PostgresStore(const Options& options)
     : schema_(options.schema),
-      connection_options_({.url = options.url, .given_up = &given_up_}),
+      connection_options_({.url = options.url, .watch = &watch_}),
       readers_(connection_options_, options.max_read_connections),
       listers_(ListOptions(connection_options_), options.max_list_connections),
       writers_(connection_options_, options.max_write_connections),
@@ -179,14 +181,14 @@ absl::StatusOr<StoredState> PostgresStore::TakeLeadership() {
   Backoff backoff;
   for (;;) {
     absl::StatusOr<StoredState> state = SqlStore::TakeLeadership();
-    if (!absl::IsUnavailable(state.status()) || given_up_) return state;
+    if (!absl::IsUnavailable(state.status()) || watch_.has_given_up()) return state;
     absl::SleepFor(backoff.Next());
   }
 }
 
 absl::Status PostgresStore::Migrate(int64_t term) {
   const PostgresConnection::Options patient = MigrationOptions(connection_options_);
-  return Insist("migrate", absl::InfiniteFuture(), &given_up_, [&] {
+  return Insist("migrate", absl::InfiniteFuture(), &watch_, [&] {
     PostgresConnection connection(patient);
     return MigratePostgres(connection, schema_, term);
   });
@@ -199,7 +201,7 @@ absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
   patient.statement_timeout = absl::ZeroDuration();
   patient.idle_in_transaction_timeout = kMaxLoadPause;
   absl::MutexLock lock(&write_mu_);
-  return Insist("load", absl::InfiniteFuture(), &given_up_, [&]() -> absl::StatusOr<StoredState> {
+  return Insist("load", absl::InfiniteFuture(), &watch_, [&]() -> absl::StatusOr<StoredState> {
     PostgresConnection connection(patient);
     ASSIGN_OR_RETURN(StoredState state, TryLoad(connection, term));
     term_ = term;
@@ -222,14 +224,14 @@ absl::Status PostgresStore::Commit(int64_t term, std::span<const Write> writes,
                                    std::span<const Blob> blobs) {
   absl::MutexLock lock(&write_mu_);
   const int64_t number = ++last_number_;
-  return Insist("commit", absl::InfiniteFuture(), &given_up_, [&] {
+  return Insist("commit", absl::InfiniteFuture(), &watch_, [&] {
     write_mu_.AssertHeld();
     try {
       const absl::Status status = TryCommit(term, number, writes, blobs);
       // Closing the connection rolls the transaction back.
       if (!status.ok()) committer_.reset();
       return status;
-    } catch (const PostgresError&) {
+    } catch (const pqxx::pqxx_exception&) {
       committer_.reset();
       throw;
     }
@@ -238,23 +240,22 @@ absl::Status PostgresStore::Commit(int64_t term, std::span<const Write> writes,
 
 absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<const Write> writes,
                                       std::span<const Blob> blobs) {
-  if (!committer_) committer_ = std::make_unique<PostgresConnection>(connection_options_);
+  if (!committer_) committer_ = std::make_unique<GroupCommit>(connection_options_);
   BlobIndex index;
   for (const Blob& blob : blobs) index.emplace(blob.id, blob.bytes);
   WriteApplier applier(*committer_, index);
   const auto was_taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) {
-    const std::vector<int64_t>& counts = committer_->pipeline_counts();
+    const std::vector<int64_t>& counts = committer_->counts();
     return counts.size() < 2 || counts[1] == 1;
   };
   try {
-    committer_->BeginPipeline();
     committer_->Begin();
     committer_->Prepare(kTakeNumber).Bind(term, number).Run();
     for (const Write& write : writes) RETURN_IF_ERROR(applier.Apply(write));
-    committer_->EndPipeline();
-  } catch (const PostgresError& error) {
+    committer_->Finish();
+  } catch (const pqxx::pqxx_exception& error) {
     // A constraint error is expected when this commit, or another leader's, is already applied.
-    if (error.fault() == PostgresFault::kOurs && !was_taken()) return FindOutcome(term, number);
+    if (FaultOf(error) == PostgresFault::kOurs && !was_taken()) return FindOutcome(term, number);
     throw;
   }
   if (!was_taken()) return FindOutcome(term, number);
@@ -265,8 +266,8 @@ absl::Status PostgresStore::TryCommit(int64_t term, int64_t number, std::span<co
 
 absl::Status PostgresStore::FindOutcome(int64_t term, int64_t number) {
   // Use a new session, because the state of the old one is unknown.
-  committer_ = std::make_unique<PostgresConnection>(connection_options_);
-  Query query = committer_->Prepare(kReadLeader);
+  committer_ = std::make_unique<GroupCommit>(connection_options_);
+  Query query = committer_->connection().Prepare(kReadLeader);
   query.Next();
   const int64_t current_term = query.Int();
   const int64_t last_commit = query.Int();

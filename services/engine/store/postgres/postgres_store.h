@@ -11,6 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "services/engine/store/postgres/connection.h"
 #include "services/engine/store/postgres/connection_pool.h"
+#include "services/engine/store/postgres/connection_watch.h"
+#include "services/engine/store/postgres/group_commit.h"
 #include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
 
@@ -60,7 +62,7 @@ class PostgresStore : public SqlStore {
   // Sees the transactions that the server shows to this user: its own, and all of them for a member
   // of pg_monitor.
   absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() override;
-  void GiveUp() override { given_up_ = true; }
+  void GiveUp() override { watch_.GiveUp(); }
 
  private:
   explicit PostgresStore(const Options& options);
@@ -72,15 +74,15 @@ class PostgresStore : public SqlStore {
   absl::Status OnLease(const Work& work) override;
 
   absl::StatusOr<StoredState> TryLoad(PostgresConnection& connection, int64_t term);
-  // One attempt at the commit `number` of this term. Throws PostgresError.
+  // One attempt at the commit `number` of this term. Throws exceptions of libpqxx.
   absl::Status TryCommit(int64_t term, int64_t number, std::span<const Write> writes,
                          std::span<const Blob> blobs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   // Finds out whether commit `number` is done already, after its update of the leader's row changed
   // nothing.
   absl::Status FindOutcome(int64_t term, int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
-  std::atomic<bool> given_up_ = false;
   const Schema schema_;
+  ConnectionWatch watch_;
   const PostgresConnection::Options connection_options_;
   PostgresPool readers_;
   PostgresPool listers_;
@@ -89,7 +91,7 @@ class PostgresStore : public SqlStore {
   PostgresPool leases_;
   std::atomic<int64_t> term_ = 0;  // 0: this process is not the leader yet
   absl::Mutex write_mu_;
-  std::unique_ptr<PostgresConnection> committer_ ABSL_GUARDED_BY(write_mu_);
+  std::unique_ptr<GroupCommit> committer_ ABSL_GUARDED_BY(write_mu_);
   int64_t last_number_ ABSL_GUARDED_BY(write_mu_) = 0;
 };
 
