@@ -39,6 +39,14 @@ TestDatabase::~TestDatabase() {
   }
 }
 
+PostgresConnection TestDatabase::Connect() const {
+  constexpr absl::Duration kPatience = absl::Minutes(2);
+  return PostgresConnection({.url = url_,
+                             .connect_timeout = kPatience,
+                             .statement_timeout = kPatience,
+                             .lock_timeout = kPatience});
+}
+
 void PostgresHarness::Reopen() {
   store_.reset();
   absl::StatusOr<std::unique_ptr<PostgresStore>> opened =

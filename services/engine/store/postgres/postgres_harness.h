@@ -18,7 +18,8 @@ class TestDatabase {
   ~TestDatabase();
 
   const std::string& url() const { return url_; }
-  PostgresConnection Connect() const { return PostgresConnection({.url = url_}); }
+  // Waits longer than the store does: a test's own connection is not tried again.
+  PostgresConnection Connect() const;
 
  private:
   std::string name_;

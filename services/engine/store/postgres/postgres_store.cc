@@ -181,7 +181,10 @@ absl::StatusOr<StoredState> PostgresStore::TakeLeadership() {
   Backoff backoff;
   for (;;) {
     absl::StatusOr<StoredState> state = SqlStore::TakeLeadership();
-    if (!absl::IsUnavailable(state.status()) || watch_.has_given_up()) return state;
+    // Aborted: it is unknown whether a transaction on the lease was committed. The next one finds
+    // out.
+    const bool is_passing = absl::IsUnavailable(state.status()) || absl::IsAborted(state.status());
+    if (!is_passing || watch_.has_given_up()) return state;
     absl::SleepFor(backoff.Next());
   }
 }
