@@ -1,7 +1,6 @@
 """Every test of this folder ends with the proof that the server lives and nothing has changed."""
 
 import os
-import pathlib
 import sys
 
 import pytest
@@ -46,19 +45,3 @@ def refused(answer, status, code, *words, field=None):
         assert word in error["message"], (word, error["message"])
     if field is not None:
         assert error["param"] == field, error
-
-
-class PeakMemory:
-    """Growth of a process's largest resident size from here on."""
-
-    def __init__(self, server, process="gateway"):
-        self.process = pathlib.Path("/proc", str(server.pids()[process]))
-        (self.process / "clear_refs").write_text("5")  # the peak becomes the present size
-        self.begin = self.peak()
-
-    def peak(self):
-        status = (self.process / "status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) << 10
-
-    def growth(self):
-        return self.peak() - self.begin

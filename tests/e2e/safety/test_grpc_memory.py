@@ -5,8 +5,8 @@ import time
 
 import grpc
 import pytest
-from conftest import PeakMemory
 from support.lathe_server import LatheServer, free_port, tiny_model
+from support.process_memory import PeakMemory
 
 ID_BYTES = 50_000
 NUM_REQUESTS = 6000

@@ -3,8 +3,8 @@
 import threading
 
 import zstandard
-from conftest import PeakMemory
 
+from support.process_memory import PeakMemory
 from support.raw_api import RawApi
 
 BODY_BYTES = 40 << 20  # above 32 MiB malloc gives memory back at once
