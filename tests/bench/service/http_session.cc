@@ -24,6 +24,16 @@ constexpr char kSdkHeader[] = "\r\nX-Stainless-Package-Version: bench";
 asio::awaitable<std::string> HttpSession::Post(std::string_view path, std::string_view body,
                                                std::string_view content_type,
                                                std::string_view accept) {
+  HttpAnswer answer = co_await Exchange(path, body, content_type, accept);
+  if (answer.status != 200) {
+    throw std::runtime_error(absl::StrCat(AbslView(path), ": ", answer.status, " ", answer.body));
+  }
+  co_return std::move(answer.body);
+}
+
+asio::awaitable<HttpAnswer> HttpSession::Exchange(std::string_view path, std::string_view body,
+                                                  std::string_view content_type,
+                                                  std::string_view accept) {
   if (!socket_.is_open()) {
     const asio::ip::tcp::endpoint gateway(asio::ip::address_v4::loopback(),
                                           static_cast<uint16_t>(target_.port));
@@ -40,11 +50,8 @@ asio::awaitable<std::string> HttpSession::Post(std::string_view path, std::strin
   http::response_parser<http::string_body> parser;
   parser.body_limit(std::numeric_limits<uint64_t>::max());
   co_await http::async_read(socket_, buffer_, parser, asio::use_awaitable);
-  if (parser.get().result_int() != 200) {
-    throw std::runtime_error(
-        absl::StrCat(AbslView(path), ": ", parser.get().result_int(), " ", parser.get().body()));
-  }
-  co_return std::move(parser.get().body());
+  co_return HttpAnswer{.status = static_cast<int>(parser.get().result_int()),
+                       .body = std::move(parser.get().body())};
 }
 
 void HttpSession::Close() {

@@ -23,6 +23,11 @@ struct Target {
 inline constexpr char kJson[] = "application/json";
 inline constexpr char kProtobuf[] = "application/x-protobuf";
 
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+
 // Keeps its connection alive and has at most one request in flight. Not thread-safe.
 class HttpSession {
  public:
@@ -33,6 +38,10 @@ class HttpSession {
   asio::awaitable<std::string> Post(std::string_view path, std::string_view body,
                                     std::string_view content_type = kJson,
                                     std::string_view accept = kJson);
+  // As Post, but returns an answer of any status.
+  asio::awaitable<HttpAnswer> Exchange(std::string_view path, std::string_view body,
+                                       std::string_view content_type = kJson,
+                                       std::string_view accept = kJson);
   void Close();
 
  private:

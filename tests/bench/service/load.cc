@@ -29,6 +29,9 @@ constexpr int64_t kNumLastSteps = 2;
 // Exceeds the engine's minimum time between two snapshots of a model.
 constexpr std::chrono::seconds kSnapshotPause{3};
 
+// Pause of a caller after a refusal, about what Retry-After asks for.
+constexpr std::chrono::milliseconds kRefusedPause{50};
+
 double MsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
 }
@@ -52,7 +55,8 @@ json Summary(Timings& timings, double seconds) {
           {"p50_ms", Percentile(timings.totals, 0.5)},
           {"p99_ms", Percentile(timings.totals, 0.99)},
           {"submit_p50_ms", Percentile(timings.submits, 0.5)},
-          {"submit_p99_ms", Percentile(timings.submits, 0.99)}};
+          {"submit_p99_ms", Percentile(timings.submits, 0.99)},
+          {"submit_max_ms", Percentile(timings.submits, 1)}};
 }
 
 asio::awaitable<void> SleepUntil(SteadyClock::time_point time) {
@@ -79,25 +83,29 @@ json Load::Run(const json& command) {
   if (op == "train") return Train(command);
   if (op == "submit") return SubmitAll(command);
   if (op == "single") return Single(command);
+  if (op == "open_callers") return OpenCallers(command);
+  if (op == "close_callers") return CloseCallers();
   throw std::runtime_error("unknown op " + op);
 }
 
 json Load::Connect(const json& command) {
   port_ = command.at("port");
-  api_key_ = command.at("api_key");
+  api_keys_ = command.value("api_keys", std::vector<std::string>());
+  if (api_keys_.empty()) api_keys_.push_back(command.at("api_key"));
   base_model_ = command.at("base_model");
   return json::object();
 }
 
 json Load::Steps(const json& command) {
   EnsureTrainers(command.at("clients"));
-  const auto pause = Seconds(command.value("pause_ms", 0.0) / 1000);
+  const StepKind kind{.pause = Seconds(command.value("pause_ms", 0.0) / 1000),
+                      .num_tokens = command.value("tokens", int64_t{0})};
   const auto begin = SteadyClock::now();
   const auto end = begin + Seconds(command.at("seconds"));
   Timings timings;
   std::vector<asio::awaitable<void>> clients;
   for (size_t i = 0; i < command.at("clients"); ++i) {
-    clients.push_back(StepUntil(*trainers_[i], end, pause, timings));
+    clients.push_back(StepUntil(*trainers_[i], end, kind, timings));
   }
   RunAll(std::move(clients));
   return Summary(timings, MsSince(begin) / 1000);
@@ -123,7 +131,7 @@ json Load::OpenIdlePolls(const json& command) {
 }
 
 json Load::Poll() {
-  const Target target{.port = port_, .api_key = api_key_};
+  const Target target{.port = port_, .api_key = api_keys_.front()};
   for (const std::string& id : idle_polls_) {
     auto session = std::make_shared<HttpSession>(io_.get_executor(), target);
     std::string question = absl::StrCat(R"({"request_id":")", id, R"("})");
@@ -140,6 +148,26 @@ json Load::CloseIdlePolls() {
     num_answers.set_value(std::exchange(num_poll_answers_, 0));
   });
   return {{"answers", num_answers.get_future().get()}};
+}
+
+json Load::OpenCallers(const json& command) {
+  const Target target{.port = port_, .api_key = command.at("api_key")};
+  for (size_t i = 0; i < command.at("clients"); ++i) {
+    auto session = std::make_shared<HttpSession>(io_.get_executor(), target);
+    asio::post(io_, [this, session] { calling_.push_back(session); });
+    asio::co_spawn(io_, CallForEver(session, command.at("path"), command.at("body")),
+                   asio::detached);
+  }
+  return json::object();
+}
+
+json Load::CloseCallers() {
+  std::promise<std::map<std::string, int64_t>> answers;
+  asio::post(io_, [&] {
+    for (const auto& session : std::exchange(calling_, {})) session->Close();
+    answers.set_value(std::exchange(num_call_answers_, {}));
+  });
+  return answers.get_future().get();
 }
 
 json Load::Bodies(const json& command) {
@@ -160,7 +188,7 @@ json Load::Bodies(const json& command) {
     const auto period = Seconds(static_cast<double>(kBodyClients) / per_second);
     clients.push_back(SendBodies(*trainers_[i + 1], body, first, period, end, large));
   }
-  clients.push_back(StepUntil(*trainers_[0], end, SteadyClock::duration::zero(), small));
+  clients.push_back(StepUntil(*trainers_[0], end, {}, small));
   RunAll(std::move(clients));
   const double seconds = MsSince(begin) / 1000;
   return {{"body_bytes", body.size()},
@@ -266,8 +294,9 @@ json Load::SubmitAll(const json& command) {
 }
 
 std::unique_ptr<Trainer> Load::NewTrainer(bool skips_seqs, const std::string& api_key) {
+  const std::string& own_key = api_keys_[trainers_.size() % api_keys_.size()];
   const Target target{
-      .port = port_, .api_key = api_key.empty() ? api_key_ : api_key, .skips_seqs = skips_seqs};
+      .port = port_, .api_key = api_key.empty() ? own_key : api_key, .skips_seqs = skips_seqs};
   return std::make_unique<Trainer>(io_.get_executor(), target, base_model_);
 }
 
@@ -280,15 +309,19 @@ void Load::EnsureTrainers(size_t count) {
   RunAll(std::move(clients));
 }
 
-asio::awaitable<void> Load::StepUntil(Trainer& trainer, SteadyClock::time_point end,
-                                      SteadyClock::duration pause, Timings& timings) {
+asio::awaitable<void> Load::StepUntil(Trainer& trainer, SteadyClock::time_point end, StepKind kind,
+                                      Timings& timings) {
   while (SteadyClock::now() < end) {
     const auto begin = SteadyClock::now();
+    std::string gradient;
+    if (kind.num_tokens > 0) gradient = co_await trainer.SubmitDatum(kind.num_tokens);
+    const auto step_begin = SteadyClock::now();
     const std::string id = co_await trainer.SubmitStep();
-    timings.submits.push_back(MsSince(begin));
+    timings.submits.push_back(MsSince(step_begin));
+    if (!gradient.empty()) co_await trainer.Await(gradient);
     co_await trainer.Await(id);
     timings.totals.push_back(MsSince(begin));
-    if (pause.count() > 0) co_await SleepUntil(SteadyClock::now() + pause);
+    if (kind.pause.count() > 0) co_await SleepUntil(SteadyClock::now() + kind.pause);
   }
 }
 
@@ -316,6 +349,19 @@ asio::awaitable<void> Load::PollForEver(std::shared_ptr<HttpSession> session,
     }
   } catch (const boost::system::system_error&) {
     // Unpark closed the connection, or the gateway ended.
+  }
+}
+
+asio::awaitable<void> Load::CallForEver(std::shared_ptr<HttpSession> session, std::string path,
+                                        std::string body) {
+  try {
+    for (;;) {
+      const HttpAnswer answer = co_await session->Exchange(path, body);
+      ++num_call_answers_[absl::StrCat(answer.status)];
+      if (answer.status != 200) co_await SleepUntil(SteadyClock::now() + kRefusedPause);
+    }
+  } catch (const boost::system::system_error&) {
+    // CloseCallers closed the connection, or the gateway ended.
   }
 }
 

@@ -1,8 +1,9 @@
 // Load generator for a running gateway. Reads commands from stdin, one JSON object per line, and
 // writes one answer per line to stdout. tests/bench/service/service_bench.py drives it.
 //   {"op": "connect", "port": 8080, "api_key": K, "base_model": "null"}
-//   {"op": "steps", "clients": 64, "seconds": 5, "pause_ms": 0}
-//       Submits no-op steps and awaits their results.
+//       "api_keys" in place of "api_key" gives trainers of several tenants.
+//   {"op": "steps", "clients": 64, "seconds": 5, "pause_ms": 0, "tokens": 0}
+//       Submits steps, each after a gradient of so many tokens, and awaits their results.
 //   {"op": "open_idle_polls", "count": 8192}
 //       Submits requests that wait for a seq_id that is never sent.
 //   {"op": "poll"}
@@ -21,6 +22,10 @@
 //       Runs two steps of each model, with time for a snapshot after each.
 //   {"op": "submit", "tokens": 64}
 //       Submits one request of each of these models.
+//   {"op": "open_callers", "clients": 24, "api_key": K, "path": "sessions/search", "body": "{}"}
+//       Starts clients that post this body again and again.
+//   {"op": "close_callers"}
+//       Ends them and returns the number of answers by status.
 // Answers hold counts, and times in milliseconds (*_ms) or seconds.
 #include <cstdio>
 #include <iostream>
