@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -19,8 +20,9 @@ namespace {
 constexpr int64_t kContextLength = 1 << 20;
 constexpr int64_t kVocabSize = 151936;
 constexpr int64_t kTokenBudget = 16384;  // per pass
-constexpr float kLogprob = -1;
 constexpr int32_t kToken = 5;
+// Results are whole numbers below this, which every number format holds exactly.
+constexpr int64_t kModulus = 1'000'003;
 // Reported size of a checkpoint. The manifest alone would be unrealistically small.
 constexpr int64_t kCheckpointBytes = 1 << 20;
 
@@ -36,6 +38,9 @@ ModelInfo InfoOf(const std::string& base_model) {
           .kv_cache_tokens = kContextLength,
           .lora_modules = DenseLoraModules()};
 }
+
+// Value of a sampled or trained token's logprob. Always one digit, so that answers keep their size.
+float Logprob(int64_t digest) { return static_cast<float>(-1 - digest % 8); }
 
 // Returns the model whose order the command belongs to; empty if none.
 std::string ModelIdOf(const Command& command) {
@@ -58,6 +63,15 @@ int64_t NumTokens(const TrainRequest& request) {
   return count;
 }
 
+// Share of `request` in the gradient.
+int64_t GradientOf(const TrainRequest& request) {
+  int64_t sum = 0;
+  for (const TrainDatum& datum : request.data) {
+    sum = std::accumulate(datum.tokens.begin(), datum.tokens.end(), sum);
+  }
+  return sum % kModulus;
+}
+
 int64_t NumTokens(const TrainBatch& batch) {
   int64_t count = 0;
   for (const TrainRequest& request : batch.requests) count += NumTokens(request);
@@ -66,16 +80,17 @@ int64_t NumTokens(const TrainBatch& batch) {
 
 // Writes a manifest into `dir` and returns its SHA-256.
 absl::StatusOr<std::string> WriteState(const std::filesystem::path& dir, const ModelState& state,
-                                       const LoraSpec& lora) {
+                                       const LoraSpec& lora, const NullWeights& weights) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  const std::string manifest = nlohmann::json{
-      {"applied_seq", state.applied_seq},
-      {"window", state.window},
-      {"rank", lora.rank},
-      {"alpha", lora.alpha},
-      {"target_modules",
-       lora.target_modules}}.dump();
+  const std::string manifest = nlohmann::json{{"applied_seq", state.applied_seq},
+                                              {"window", state.window},
+                                              {"digest", weights.digest},
+                                              {"gradient", weights.gradient},
+                                              {"rank", lora.rank},
+                                              {"alpha", lora.alpha},
+                                              {"target_modules", lora.target_modules}}
+                                   .dump();
   std::ofstream file(dir / "manifest.json");
   if (!(file << manifest << std::flush)) {
     return absl::InternalError(absl::StrCat("cannot write '", dir.string(), "'"));
@@ -86,6 +101,7 @@ absl::StatusOr<std::string> WriteState(const std::filesystem::path& dir, const M
 struct StoredModel {
   ModelState state;
   LoraSpec lora;
+  NullWeights weights;
 };
 
 absl::StatusOr<StoredModel> ReadState(const std::filesystem::path& dir) {
@@ -98,7 +114,8 @@ absl::StatusOr<StoredModel> ReadState(const std::filesystem::path& dir) {
       .state = {.applied_seq = manifest.at("applied_seq"), .window = manifest.at("window")},
       .lora = {.rank = manifest.at("rank"),
                .alpha = manifest.at("alpha"),
-               .target_modules = manifest.at("target_modules")}};
+               .target_modules = manifest.at("target_modules")},
+      .weights = {.digest = manifest.at("digest"), .gradient = manifest.at("gradient")}};
 }
 
 }  // namespace
@@ -146,7 +163,9 @@ ExecutorState NullExecutor::State() const {
   state.model = InfoOf(options_.base_model);
   state.device = "null";
   for (const auto& [model_id, model] : models_) state.models.push_back(StateOf(model_id));
-  for (const auto& [version_id, seq_id] : versions_) state.versions.push_back({version_id, seq_id});
+  for (const auto& [version_id, version] : versions_) {
+    state.versions.push_back({version_id, version.seq_id});
+  }
   state.counters = counters_;
   return state;
 }
@@ -223,12 +242,18 @@ void NullExecutor::Do(const TrainRequest& request) {
   Model* const model = Find(request.request_id, request.model_id);
   if (model == nullptr) return;
   counters_.train_tokens += NumTokens(request);
-  if (!request.forward_only) model->window.insert(request.seq_id);
+  NullWeights& weights = model->weights;
+  const int64_t gradient = GradientOf(request);
+  if (!request.forward_only) {
+    model->window.insert(request.seq_id);
+    weights.gradient = (weights.gradient + gradient) % kModulus;
+  }
   TrainDone done{.request_id = request.request_id};
   for (const TrainDatum& datum : request.data) {
-    done.output.logprobs.emplace_back(datum.targets.size(), kLogprob);
+    done.output.logprobs.emplace_back(datum.targets.size(), Logprob(weights.digest));
   }
-  done.output.metrics = {{"loss:sum", 1}};
+  const int64_t loss = (weights.digest + gradient) % kModulus;
+  done.output.metrics = {{"loss:sum", static_cast<double>(loss)}};
   Emit(std::move(done), request.model_id);
 }
 
@@ -256,7 +281,12 @@ void NullExecutor::Restore(const std::string& request_id, const std::string& mod
   model.lora = stored->lora;
   model.applied_seq = applied_seq < 0 ? state.applied_seq : applied_seq;
   model.window.clear();
-  if (with_window) model.window.insert(state.window.begin(), state.window.end());
+  model.weights = stored->weights;
+  if (with_window) {
+    model.window.insert(state.window.begin(), state.window.end());
+  } else {
+    model.weights.gradient = 0;
+  }
   Emit(OpDone{.request_id = request_id, .lora = model.lora}, model_id);
 }
 
@@ -281,19 +311,25 @@ void NullExecutor::Do(const OptimStep& command) {
   ++counters_.optim_steps;
   model->applied_seq = command.seq_id;
   model->window.clear();
-  Emit(StepDone{.request_id = command.request_id, .metrics = {{"grad_norm", 1}}}, command.model_id);
+  NullWeights& weights = model->weights;
+  const auto gradient = static_cast<double>(std::exchange(weights.gradient, 0));
+  weights.digest = (31 * weights.digest + static_cast<int64_t>(gradient) + 1) % kModulus;
+  Emit(StepDone{.request_id = command.request_id, .metrics = {{"grad_norm", gradient}}},
+       command.model_id);
 }
 
 void NullExecutor::Do(const ClearGradient& command) {
   const auto model = models_.find(command.model_id);
-  if (model != models_.end()) model->second.window.clear();
+  if (model == models_.end()) return;
+  model->second.window.clear();
+  model->second.weights.gradient = 0;
 }
 
 void NullExecutor::Do(const SaveCheckpoint& command) {
   const Model* const model = Find(command.request_id, command.model_id);
   if (model == nullptr) return;
-  const auto sha256 =
-      WriteState(options_.checkpoint_root / command.dir, StateOf(command.model_id), model->lora);
+  const auto sha256 = WriteState(options_.checkpoint_root / command.dir, StateOf(command.model_id),
+                                 model->lora, model->weights);
   if (!sha256.ok()) return Emit(OpFailed{command.request_id, sha256.status()});
   Emit(SaveDone{.request_id = command.request_id,
                 .size_bytes = kCheckpointBytes,
@@ -302,14 +338,17 @@ void NullExecutor::Do(const SaveCheckpoint& command) {
 }
 
 void NullExecutor::Do(const PublishVersion& command) {
-  if (Find(command.request_id, command.model_id) == nullptr) return;
-  versions_[command.version_id] = command.seq_id;
+  const Model* const model = Find(command.request_id, command.model_id);
+  if (model == nullptr) return;
+  versions_[command.version_id] = {command.seq_id, model->weights.digest};
   Emit(OpDone{.request_id = command.request_id, .version_bytes = kCheckpointBytes},
        command.model_id);
 }
 
 void NullExecutor::Do(const LoadVersion& command) {
-  versions_[command.version_id] = command.inflight_seq_id;
+  const absl::StatusOr<StoredModel> stored = ReadState(options_.checkpoint_root / command.dir);
+  versions_[command.version_id] = {command.inflight_seq_id,
+                                   stored.ok() ? stored->weights.digest : 0};
   Emit(VersionLoaded{.version_id = command.version_id, .inflight_seq_id = command.inflight_seq_id});
 }
 
@@ -321,10 +360,12 @@ void NullExecutor::Do(const ServeVersion& command) {
 }
 
 void NullExecutor::Do(const SaveVersion& command) {
-  const auto sha256 = WriteState(options_.checkpoint_root / command.dir, ModelState{}, LoraSpec{});
+  const Version& version = versions_[command.version_id];
+  const auto sha256 = WriteState(options_.checkpoint_root / command.dir, ModelState{}, LoraSpec{},
+                                 {.digest = version.digest});
   Emit(VersionSaved{.version_id = command.version_id,
                     .dir = command.dir,
-                    .seq_id = versions_[command.version_id],
+                    .seq_id = version.seq_id,
                     .size_bytes = kCheckpointBytes,
                     .manifest_sha256 = sha256.value_or(""),
                     .status = sha256.status()});
@@ -335,9 +376,12 @@ void NullExecutor::Do(const DropVersion& command) { versions_.erase(command.vers
 void NullExecutor::Do(const SampleRequest& request) {
   SampleDone done{.request_id = request.request_id};
   const auto num_tokens = static_cast<size_t>(request.params.max_tokens);
+  const auto version = versions_.find(request.version_id);
+  const int64_t digest = version == versions_.end() ? 0 : version->second.digest;
+  const auto token = static_cast<int32_t>(kToken + digest % (kVocabSize - kToken));
   for (int64_t i = 0; i < request.num_samples; ++i) {
-    done.output.sequences.push_back({.tokens = std::vector<int32_t>(num_tokens, kToken),
-                                     .logprobs = std::vector<float>(num_tokens, kLogprob)});
+    done.output.sequences.push_back({.tokens = std::vector<int32_t>(num_tokens, token),
+                                     .logprobs = std::vector<float>(num_tokens, Logprob(digest))});
   }
   Emit(std::move(done));
 }
@@ -349,8 +393,9 @@ void NullExecutor::Do(const Snapshot& command) {
   if (models_.contains(command.model_id)) {
     const absl::Time began = absl::Now();
     done.state = StateOf(command.model_id);
-    const auto sha256 = WriteState(options_.checkpoint_root / command.dir, done.state,
-                                   models_.at(command.model_id).lora);
+    const auto sha256 =
+        WriteState(options_.checkpoint_root / command.dir, done.state,
+                   models_.at(command.model_id).lora, models_.at(command.model_id).weights);
     done.manifest_sha256 = sha256.value_or("");
     done.status = sha256.status();
     done.write_time = absl::Now() - began;

@@ -17,9 +17,16 @@
 
 namespace lathe::worker {
 
+// Weights of a model on a null worker. Later results depend on all earlier steps, so that a lost,
+// doubled or reordered step shows in them.
+struct NullWeights {
+  int64_t digest = 0;    // of all optimizer steps
+  int64_t gradient = 0;  // sum of the tokens since the last step
+};
+
 // Answers all commands with plausible results. Like a real executor, it keeps (applied_seq, window)
 // of each model, which the engine compares with its ledger. A checkpoint or snapshot is only a
-// manifest with these values and the LoRA spec. Thread-safe.
+// manifest with these values, the weights and the LoRA spec. Thread-safe.
 class NullExecutor : public ExecutorPort {
  public:
   struct Options {
@@ -41,6 +48,11 @@ class NullExecutor : public ExecutorPort {
     int64_t applied_seq = 0;
     std::set<int64_t> window;
     LoraSpec lora;
+    NullWeights weights;
+  };
+  struct Version {
+    int64_t seq_id = 0;  // of its publication
+    int64_t digest = 0;
   };
 
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -94,7 +106,7 @@ class NullExecutor : public ExecutorPort {
   mutable absl::Mutex mu_;
   int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Model> models_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int64_t> versions_ ABSL_GUARDED_BY(mu_);  // version id to published seq
+  std::map<std::string, Version> versions_ ABSL_GUARDED_BY(mu_);  // by id
   ExecutorCounters counters_ ABSL_GUARDED_BY(mu_);
   std::deque<Command> commands_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
