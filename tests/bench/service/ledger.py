@@ -18,6 +18,10 @@ class Sql:
         self.cluster = service.cluster
         self.sqlite = None if self.cluster else sqlite3.connect(
             os.path.join(service.data_dir, "lathe.db"))
+        if self.sqlite:
+            # A bench that is killed begins anew.
+            for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -1000000"):
+                self.sqlite.execute(f"PRAGMA {setting}")
 
     def run(self, statement):
         """First column of what it answers."""
@@ -43,14 +47,15 @@ class Sql:
 
     def close(self):
         if self.sqlite:
-            self.sqlite.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.sqlite.execute("PRAGMA journal_mode = WAL")
             self.sqlite.close()
         else:
             self.run("VACUUM ANALYZE")
 
 
-def fill(service, finished, waiting):
-    """Leaves `service` stopped, with that many requests of each kind, delivered within the hour."""
+def fill(service, finished, waiting, **changes):
+    """Leaves `service` stopped, with that many requests of each kind, delivered within the hour.
+    `changes`: expressions for the rows of finished requests, as for Sql.multiply."""
     per_model, waiting_per_model = finished // NUM_MODELS, waiting // NUM_MODELS
     load = service.load()
     load.run(op="train", models=NUM_MODELS, last_seq=per_model)
@@ -66,7 +71,8 @@ def fill(service, finished, waiting):
     done = FINISHED.format(seq=per_model)
     identity = {"request_id": "t.request_id || '-' || n.i"}
     sql.multiply("results", f"request_id IN ({done})", per_model - 2, **identity)
-    sql.multiply("requests", f"request_id IN ({done})", per_model - 2, **identity, seq_id="n.i")
+    sql.multiply("requests", f"request_id IN ({done})", per_model - 2, **identity, seq_id="n.i",
+                 **changes)
     bodies = f"body_id IN (SELECT body_id FROM requests WHERE request_id IN ({WAITING}))"
     body = {"body_id": "t.body_id || '-' || n.i"}
     sql.multiply("payloads", bodies, waiting_per_model - 1, **body)
