@@ -167,6 +167,8 @@ ExecutorState NullExecutor::State() const {
     state.versions.push_back({version_id, version.seq_id});
   }
   state.counters = counters_;
+  state.progress = num_executed_;
+  state.is_busy = !commands_.empty();
   return state;
 }
 
@@ -230,6 +232,7 @@ void NullExecutor::Wait(const Command& command) const {
 }
 
 void NullExecutor::Execute(Command& command) {
+  ++num_executed_;
   std::visit([this](const auto& one) ABSL_NO_THREAD_SAFETY_ANALYSIS { Do(one); }, command);
 }
 

@@ -108,6 +108,7 @@ class NullExecutor : public ExecutorPort {
   std::map<std::string, Model> models_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Version> versions_ ABSL_GUARDED_BY(mu_);  // by id
   ExecutorCounters counters_ ABSL_GUARDED_BY(mu_);
+  int64_t num_executed_ ABSL_GUARDED_BY(mu_) = 0;  // commands
   std::deque<Command> commands_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<NamedThread> thread_;
