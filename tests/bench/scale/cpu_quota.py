@@ -6,7 +6,17 @@ import pathlib
 import time
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
+REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
 PERIOD_US = 20_000  # short, so that a held process still answers within tens of milliseconds
+
+
+def own_group():
+    """Folder of our own cgroup for the CPU, of version 1."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return ROOT / "cpu" / path.lstrip("/")
+    return ROOT / "cpu"
 
 
 class NoQuota(Exception):
@@ -19,14 +29,16 @@ class CpuQuota:
 
     def __init__(self, pid, cores):
         self.is_v2 = (ROOT / "cgroup.controllers").exists()
-        parent = ROOT if self.is_v2 else ROOT / "cpu"
+        # A group of version 2 that has processes can have no groups with controllers below it.
+        parent = ROOT if self.is_v2 else own_group()
         self.home = parent / "cgroup.procs"
         self.folder = parent / f"lathe-bench-{os.getpid()}-{pid}"
         self.pid = pid
         quota = int(cores * PERIOD_US)
         try:
             for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
+                if os.sched_getscheduler(int(task.name)) in REAL_TIME:
+                    os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
             if self.is_v2:
                 (ROOT / "cgroup.subtree_control").write_text("+cpu")
             self.folder.mkdir()

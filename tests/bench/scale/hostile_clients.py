@@ -37,6 +37,9 @@ def zeros(num_mib):
 class Hostile:
     """What one thread does for its tenants, one after the other, until `over` is set."""
 
+    # Threads of a kind; 0: one for each tenant. Those that mostly wait cost little.
+    num_threads = 0
+
     def __init__(self, number, target, keys, over, counts):
         self.port, self.grpc_port, self.base_model = target
         self.address = (f"127.0.1.{1 + number % 250}", 0)
@@ -152,9 +155,13 @@ class Unread(Hostile):
 class Bombs(Hostile):
     """Small bodies that inflate to hundreds of MiB, or parse to millions of parts."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.bodies = [zeros(1024)] + [zstandard.compress(body + IDS) for body in HOSTILE.values()]
+    num_threads = 3
+
+    bodies = []
+
+    @classmethod
+    def prepare(cls):
+        cls.bodies = [zeros(1024)] + [zstandard.compress(body + IDS) for body in HOSTILE.values()]
 
     def once(self):
         self.call("forward_backward", self.random.choice(self.bodies), BOMB)
@@ -163,6 +170,8 @@ class Bombs(Hostile):
 
 class Floods(Hostile):
     """Requests as fast as they are taken, whose results nobody fetches."""
+
+    num_threads = 3
 
     def once(self):
         model_id = self.new_model()
@@ -184,6 +193,8 @@ class Floods(Hostile):
 class Searches(Hostile):
     """Listings and searches without end."""
 
+    num_threads = 3
+
     def once(self):
         self.call("sessions/search", {"display_name": "absent"})
         self.call("create_session", {"tags": ["x"] * 10, "sdk_version": "hostile"})
@@ -191,6 +202,8 @@ class Searches(Hostile):
 
 class Guesses(Hostile):
     """Wrong keys, over HTTP as fast as they are refused, and over gRPC."""
+
+    num_threads = 3
 
     def once(self):
         for _ in range(20):
@@ -251,11 +264,13 @@ def main():
     target = (task["port"], task["grpc_port"], task["base_model"])
     counts = {kind.__name__: collections.Counter() for kind in KINDS}
     threads = []
-    for number, kind in enumerate(KINDS):
-        keys = task["api_keys"][number::len(KINDS)]
-        if keys:
-            client = kind(number, target, keys, over, counts[kind.__name__])
+    for place, kind in enumerate(KINDS):
+        keys = task["api_keys"][place::len(KINDS)]
+        num_threads = min(kind.num_threads or len(keys), len(keys))
+        for i in range(num_threads):
+            client = kind(len(threads), target, keys[i::num_threads], over, counts[kind.__name__])
             threads.append(threading.Thread(target=client.run, name=kind.__name__, daemon=True))
+    Bombs.prepare()
     print("ready", flush=True)
     for thread in threads:
         thread.start()

@@ -1,5 +1,6 @@
 """Cases of scale_bench.py about the number of things that the engine keeps."""
 
+import collections
 import contextlib
 import os
 import re
@@ -16,7 +17,7 @@ from result import Broken, Row
 from support.lathe_server import BIN
 
 SCALE_TEST = BIN.parent / "tests" / "engine_core_scale_test"
-STEP_LINE = re.compile(r"^(\S.*?) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ +\d+$", re.MULTILINE)
+STEP_LINE = re.compile(r"^(\S.*?) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ +(\d+)$", re.MULTILINE)
 # Once for each leader or worker. All others depend on what clients do.
 RARE_STEPS = ("start", "worker attached", "worker lost")
 HOUR = 3600 * 10**9
@@ -26,24 +27,38 @@ PURGE_SECONDS = 900
 SEARCH = '{"display_name": "%s"}'
 
 
-def steps(_, args):
-    """The core with 10,000 models, 5,000 sessions, 300,000 samplers and 262,144 requests."""
+StepFigures = collections.namedtuple("StepFigures", "number p50 p99 longest visited")
+
+
+def run_scale_test(samplers):
+    """{kind of Step: StepFigures} with so many samplers in each of the 5,000 sessions."""
     answer = subprocess.run([SCALE_TEST], capture_output=True, text=True, check=False,
-                            env={**os.environ, "LATHE_SCALE_SAMPLERS": "60"})
+                            env={**os.environ, "LATHE_SCALE_SAMPLERS": str(samplers)})
     if answer.returncode != 0:
         raise Broken(answer.stdout[-2000:])
-    found = {kind: tuple(map(float, rest)) for kind, *rest in STEP_LINE.findall(answer.stdout)}
+    return {kind: StepFigures(*map(float, rest)) for kind, *rest in
+            STEP_LINE.findall(answer.stdout)}
+
+
+def steps(_, args):
+    """The core with 10,000 models, 5,000 sessions, 300,000 samplers and 262,144 requests."""
+    fewer, found = (run_scale_test(samplers) for samplers in (6, 60))
     common = {kind: figures for kind, figures in found.items() if kind not in RARE_STEPS}
-    longest = max(common, key=lambda kind: common[kind][3])
-    slowest = max(common, key=lambda kind: common[kind][2])
-    yield Row("longest Step", "50 ms", f"{ms(common[longest][3])} ({longest})",
-              common[longest][3] <= 50)
-    yield Row("p99 of the slowest kind of Step", "5 ms", f"{ms(common[slowest][2])} ({slowest})",
-              common[slowest][2] <= 5)
+    longest = max(common, key=lambda kind: common[kind].longest)
+    slowest = max(common, key=lambda kind: common[kind].p99)
+    yield Row("longest Step", "50 ms", f"{ms(common[longest].longest)} ({longest})",
+              common[longest].longest <= 50)
+    yield Row("p99 of the slowest kind of Step", "5 ms", f"{ms(common[slowest].p99)} ({slowest})",
+              common[slowest].p99 <= 5)
     for kind in RARE_STEPS:
-        number, _, _, largest = found[kind]
-        yield Row(f"longest Step \"{kind}\"", "50 ms", f"{ms(largest)} of {number:.0f}",
-                  largest <= 50)
+        yield Row(f"longest Step \"{kind}\"", "50 ms",
+                  f"{ms(found[kind].longest)} of {found[kind].number:.0f}",
+                  found[kind].longest <= 50)
+    growth = {kind: figures.visited / max(fewer[kind].visited, 1)
+              for kind, figures in common.items()}
+    most = max(growth, key=growth.get)
+    yield Row("records that a Step visits with ten times as many samplers", "1.3",
+              f"{growth[most]:.2f} times ({most}: {common[most].visited:.0f})", growth[most] <= 1.3)
 
 
 class DueResults:
@@ -127,9 +142,9 @@ def searches(store, args):
     with NullService(store) as service:
         key = service.key("searcher")
         add_sessions(service, key, size.sessions)
-        epoch = service.epoch()
         load, searching = service.load("another"), service.load("searcher")
-        submissions(load, size)  # warms up
+        submissions(load, size)  # warms up, until the worker of the last engine is given up
+        epoch = service.epoch()
         alone, beside, answers = [], [], {}
         for _ in range(size.rounds):
             alone.append(submissions(load, size))
@@ -141,10 +156,9 @@ def searches(store, args):
         load.close()
         searching.close()
         attached = service.epoch() - epoch
+        log = service.log("engine")[-2000:]
     if not answers.get("200"):
         raise Broken(f"no search was answered: {answers}")
-    if attached:
-        raise Broken(f"the worker left {attached} times")
     what = f"{size.sessions:,} sessions, {size.searches} searches at once: another tenant's "
     for name, of in (("p99_ms", "request"), ("submit_p99_ms", "submission")):
         undisturbed = statistics.median(one[name] for one in alone)
@@ -153,4 +167,6 @@ def searches(store, args):
                   f"{disturbed / undisturbed:.2f} ({ms(disturbed)} to {ms(undisturbed)})",
                   disturbed <= 1.5 * undisturbed)
     shown = ", ".join(f"{count} of status {status}" for status, count in sorted(answers.items()))
-    yield Row("answers to searches; workers that left", "0", f"{shown}; {attached}", True)
+    yield Row("answers to searches; workers that left", "0", f"{shown}; {attached}", attached == 0)
+    if attached:
+        raise Broken(f"the worker left {attached} times: {log}")

@@ -21,6 +21,7 @@ from chaos import LIVENESS_SECONDS, wait_until
 from chaos_history import History, Wrong
 from chaos_load import RawClient, start_threads, undisturbed
 from chaos_strays import GAP_TIMEOUT, SESSION_KEPT, SESSION_TIMEOUT, Returning, Vanishing
+from cpu_quota import REAL_TIME
 from machine import ms
 from null_service import BIN, NullService
 from result import Broken, Row
@@ -118,7 +119,8 @@ class HostileHalf:
 
     @staticmethod
     def _yield_cpu():
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if os.sched_getscheduler(0) in REAL_TIME:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         os.nice(19)
 
     def end(self):
