@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import time
 
+from cases import histogram_quantile
 from ledger import NUM_MODELS, Sql, fill
 from machine import ms
 from null_service import NullService
@@ -107,12 +108,14 @@ def rows(store, args):
         seconds = time.monotonic() - began
         load.close()
         peak = service.engine_memory()
+        step = histogram_quantile(service.metrics(), "lathe_engine_core_step_seconds", 0.99)
     worst = max(one["submit_p99_ms"] for one in rounds)
     longest = max(one["submit_max_ms"] for one in rounds)
     yield Row(f"{num_due:,} of them expire at once: p99 of a submission meanwhile", "25 ms",
               f"{ms(worst)} (worst of {len(rounds)} rounds; before {ms(alone['submit_p99_ms'])})",
               worst <= 25)
     yield Row("longest submission meanwhile", "", ms(longest), None)
+    yield Row("Steps of the engine's core, p99", "5 ms", f"at most {ms(1e3 * step)}", step <= 5e-3)
     yield Row("until they are gone", "", f"{seconds:.0f} s, engine at {peak / MIB:.0f} MiB", None)
 
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 
+from cases import histogram_quantile
 from chaos import LIVENESS_SECONDS, wait_until
 from chaos_history import History, Wrong
 from chaos_load import RawClient, start_threads, undisturbed
@@ -141,6 +142,7 @@ class Soak:
     def __init__(self, service, table, args):
         self.service, self.args = service, args
         self.history = History()
+        self.alone = self.beside = self.step_p99 = None
         half = args.size.tenants // 2
         self.honest = [service.key(f"honest{i}") for i in range(half)]
         self.hostile = [service.key(f"hostile{i}") for i in range(half)]
@@ -192,6 +194,9 @@ class Soak:
         finally:
             self.memory, self.answers = memory.end(), half.end()
             self.history.stopping.set()
+        with contextlib.suppress(OSError):  # the engine has ended
+            self.step_p99 = histogram_quantile(self.service.metrics(),
+                                               "lathe_engine_core_step_seconds", 0.99)
         self.load.close()
         for thread in threads:
             thread.join(5 if self.history.violations else LIVENESS_SECONDS + 20)
@@ -230,6 +235,9 @@ class Soak:
                       f"{ms(self.alone['submit_max_ms'])})", None)
             yield Row("steps of the honest load; results that the oracle checked", "",
                       f"{self.beside['requests']:,}; {self.history.total():,}", None)
+        if self.step_p99:
+            yield Row("Steps of the engine's core, p99", "5 ms",
+                      f"at most {ms(1e3 * self.step_p99)}", self.step_p99 <= 5e-3)
         for name, (early, late, most) in self.memory.items():
             yield Row(f"memory of the {name}, second to last quarter", "flat",
                       f"{early / MIB:.0f} to {late / MIB:.0f} MiB, at most {most / MIB:.0f} MiB",
