@@ -19,8 +19,10 @@ AT_START = {"engine.start.locked": "engine", "engine.start.loaded": "engine",
             "worker.load.base": "worker", "worker.start.ready": "worker"}
 # Passed when a model is rebuilt, so its worker is killed too.
 IN_RECOVERY = ("engine.recovery.", "worker.restore.")
-# Only at the first start on a database, which chaos.py does; between two groups, and it has one.
-ELSEWHERE = ("engine.migration.step", "worker.version.chunk")
+# Passed between two groups only, and there is one.
+BETWEEN_GROUPS = "worker.version.chunk"
+# The first is passed at the first start on a database, which chaos.py does.
+ELSEWHERE = ("engine.migration.step", BETWEEN_GROUPS)
 # Errors that the service lives through, and what to name them.
 ERRORS = {"engine.commit.before": 28, "engine.body.before_write": 28, "worker.save.file": 5,
           "worker.save.write": 28, "worker.save.fsync": 5, "worker.save.manifest": 5,
