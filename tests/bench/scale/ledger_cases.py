@@ -23,6 +23,8 @@ STEP_LINE = re.compile(r"^(\S.*?) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +\d+ +(\d
 RARE_STEPS = ("start", "worker attached", "worker lost")
 HOUR = 3600 * 10**9
 MIB = 1 << 20
+# A model's first request may have a seq_id of at most 65,536.
+REQUESTS_OF_MODEL = 50_000
 # Longest wait until all that is due is gone.
 PURGE_SECONDS = 900
 SEARCH = '{"display_name": "%s"}'
@@ -81,10 +83,11 @@ class DueResults:
 def rows(store, args):
     """Submissions while a tenth of all results is deleted."""
     size = args.size
-    due = size.expiring // NUM_MODELS
+    models = max(NUM_MODELS, size.finished // REQUESTS_OF_MODEL)
+    due = size.expiring // models
     age = f"t.delivered_at - CASE WHEN n.i <= {due} THEN {2 * HOUR} ELSE 0 END"
-    with NullService(store, engine=("--snapshot-interval", "1s")) as service:
-        counts = fill(service, size.finished, 2 * NUM_MODELS, delivered_at=age)
+    with NullService(store, engine=("--snapshot-interval", "1s", "--snapshot-share", "1")) as service:
+        counts = fill(service, size.finished, 2 * models, models, delivered_at=age)
         service.start()
         started, memory = service.start_seconds, service.engine_memory()
         first_purge = time.monotonic() + FIRST_PURGE_SECONDS

@@ -119,7 +119,7 @@ def flood(args):
 
 
 def large_ledger(args):
-    service = NullService(args.store, engine=("--snapshot-interval", "1s"))
+    service = NullService(args.store, engine=("--snapshot-interval", "1s", "--snapshot-share", "1"))
     with service:
         counts = ledger.fill(service, args.finished, args.waiting)
         service.start()

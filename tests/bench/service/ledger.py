@@ -53,13 +53,13 @@ class Sql:
             self.run("VACUUM ANALYZE")
 
 
-def fill(service, finished, waiting, **changes):
+def fill(service, finished, waiting, models=NUM_MODELS, **changes):
     """Leaves `service` stopped, with that many requests of each kind, delivered within the hour.
     `changes`: expressions for the rows of finished requests, as for Sql.multiply."""
-    per_model, waiting_per_model = finished // NUM_MODELS, waiting // NUM_MODELS
+    per_model, waiting_per_model = finished // models, waiting // models
     load = service.load()
-    load.run(op="train", models=NUM_MODELS, last_seq=per_model)
-    wait_for_snapshots(service)
+    load.run(op="train", models=models, last_seq=per_model)
+    wait_for_snapshots(service, 2 * models)
     worker = service.processes.pop("worker")
     worker.send_signal(signal.SIGKILL)
     worker.wait()
@@ -84,13 +84,13 @@ def fill(service, finished, waiting, **changes):
     return counts
 
 
-def wait_for_snapshots(service, timeout=60):
+def wait_for_snapshots(service, expected, timeout=60):
     """Until two of each model are there, so that its older log is not needed."""
     deadline = time.monotonic() + timeout
     while True:
         count = sum(float(line.rsplit(" ", 1)[1]) for line in service.metrics().splitlines()
                     if line.startswith('lathe_engine_snapshots_total{') and '"ok"' in line)
-        if count >= 2 * NUM_MODELS:
+        if count >= expected:
             return
         if time.monotonic() > deadline:
             raise RuntimeError(f"{count} snapshots after {timeout} s:\n{service.log('engine')}")
