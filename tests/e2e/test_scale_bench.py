@@ -12,7 +12,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench" / "scale" / "scale
 def rows_of(case, *arguments):
     answer = subprocess.run(
         [sys.executable, str(BENCH), "--cases", case, "--scale", "small", "--stores", "sqlite",
-         *arguments], capture_output=True, text=True, timeout=300)
+         *arguments], capture_output=True, text=True, timeout=900)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return dict(re.findall(rf"^\| {case}: (.+?) \| sqlite \| .*? \| (.+?) \|", answer.stdout,
                            re.MULTILINE))

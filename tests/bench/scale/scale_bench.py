@@ -10,6 +10,7 @@ All cases but `soak` run with lathe-null-worker. The exit code is 0 if every cas
 was broken, whether or not the goals were reached; 1 after an error, a wrong answer or a violation."""
 
 import argparse
+import dataclasses
 import pathlib
 import shlex
 import sys
@@ -43,6 +44,7 @@ def parse():
     parser.add_argument("--cases", default=",".join(CASES), help="some of %(default)s")
     parser.add_argument("--stores", default="sqlite,postgres")
     parser.add_argument("--scale", choices=SIZES, default="full")
+    parser.add_argument("--rounds", type=int, help="of what is measured in turns")
     parser.add_argument("--minutes", type=float, default=60, help="of the soak")
     parser.add_argument("--seed", type=int, default=1, help="of the soak")
     parser.add_argument("--base", type=pathlib.Path, help="programs to compare `noop64` with")
@@ -53,6 +55,8 @@ def parse():
         if unknown := set(words) - set(known):
             parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(known)}")
     args.size = SIZES[args.scale]
+    if args.rounds:
+        args.size = dataclasses.replace(args.size, rounds=args.rounds)
     return args
 
 
