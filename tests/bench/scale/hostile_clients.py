@@ -160,8 +160,9 @@ class Bombs(Hostile):
     bodies = []
 
     @classmethod
-    def prepare(cls):
-        cls.bodies = [zeros(1024)] + [zstandard.compress(body + IDS) for body in HOSTILE.values()]
+    def prepare(cls, count):
+        cls.bodies = [zeros(1024)] + [zstandard.compress(body + IDS)
+                                      for body in list(HOSTILE.values())[:count]]
 
     def once(self):
         self.call("forward_backward", self.random.choice(self.bodies), BOMB)
@@ -270,7 +271,7 @@ def main():
         for i in range(num_threads):
             client = kind(len(threads), target, keys[i::num_threads], over, counts[kind.__name__])
             threads.append(threading.Thread(target=client.run, name=kind.__name__, daemon=True))
-    Bombs.prepare()
+    Bombs.prepare(task["bodies"])
     print("ready", flush=True)
     for thread in threads:
         thread.start()

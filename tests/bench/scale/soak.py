@@ -107,14 +107,14 @@ class HostileHalf:
     """hostile_clients.py as a process of its own, which gets what the others leave of the CPU: such
     clients have machines of their own."""
 
-    def __init__(self, service, keys):
+    def __init__(self, service, keys, num_bodies):
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "hostile_clients.py")], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, preexec_fn=self._yield_cpu,
             env={**os.environ, "PYTHONPATH": str(HERE.parents[1])})
         self.process.stdin.write(json.dumps({
             "port": service.port, "grpc_port": service.grpc_port, "base_model": "null",
-            "api_keys": keys}) + "\n")
+            "api_keys": keys, "bodies": num_bodies}) + "\n")
         self.process.stdin.flush()
         self.process.stdout.readline()  # it is ready
 
@@ -187,7 +187,7 @@ class Soak:
         threads = start_threads(self.clients)
         self.steps(min(5, seconds / 4))  # makes models, fills caches
         self.alone = self.steps(min(300, seconds / 3))
-        half = HostileHalf(self.service, self.hostile)
+        half = HostileHalf(self.service, self.hostile, self.args.size.hostile_bodies)
         memory = MemoryOverTime(self.service)
         try:
             self.beside = self.steps(seconds)
