@@ -21,11 +21,11 @@ KIB = 1 << 10
 PROTO = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
 ZSTD = {"Content-Encoding": "zstd"}
-# What a process may take for a body of one inflated byte; MARGIN comes once more.
+# The limits of a process, by the inflated bytes of one body; MARGIN comes once more.
 FACTORS = {"gateway": 3, "engine": 2}
 MARGIN = 64 * MIB
 PROCESSES = tuple(FACTORS)
-# What a body may be answered with: it names no model, is wrong, too large, or one too many.
+# Expected answers: the body names no model, is wrong, too large, or one too many.
 REFUSALS = (400, 404, 413, 429)
 AT_ONCE = 12
 BUDGET = 2 << 30  # of all bodies in flight; one key gets half of it

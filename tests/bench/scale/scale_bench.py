@@ -34,7 +34,7 @@ CASES = {"steps": ledger_cases.steps, "rows": ledger_cases.rows,
          "memory": memory_case.memory, "soak": soak.soak}
 # No store takes part in it.
 WITHOUT_STORE = {"steps"}
-# Of a page: below it, a run replaces everything.
+# Lines of the page below this one are replaced by a run.
 LAST_RUN = "## Last run\n"
 
 

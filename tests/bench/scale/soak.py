@@ -147,7 +147,7 @@ class Soak:
         self.honest = [service.key(f"honest{i}") for i in range(half)]
         self.hostile = [service.key(f"hostile{i}") for i in range(half)]
         count = max(2, half // 16)
-        # What it leaves behind ends with its session, a minute later.
+        # The objects that it leaves behind end with its session, a minute later.
         num_vanishing = 1 if args.scale == "full" else 0
         kinds = [(Paced, self.honest, count), (Returning, self.honest[count:], 1),
                  (Vanishing, self.hostile, num_vanishing)]
