@@ -2,6 +2,7 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -22,6 +23,12 @@ int64_t NumReceived(int fd) {
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   return static_cast<int64_t>(info.tcpi_bytes_received);
+}
+
+// Returns true if an answer has come that the caller has not read yet.
+bool HasAnswer(int fd) {
+  int num_unread = 0;
+  return ioctl(fd, FIONREAD, &num_unread) == 0 && num_unread > 0;
 }
 
 }  // namespace
@@ -72,7 +79,9 @@ void ConnectionWatch::Look() {
 
 std::string ConnectionWatch::LookAtLocked(Socket& socket, absl::Time now) {
   // A server that answers at once is still used: the leader gives its lease back.
-  if (given_up_ && now - socket.began_ >= kPeriod) return "the engine stops";
+  const bool is_late = given_up_ && now - socket.began_ >= kPeriod;
+  if ((is_late || now >= socket.deadline_) && HasAnswer(socket.fd_)) return "";
+  if (is_late) return "the engine stops";
   if (socket.num_received_ == kNotCounted) socket.num_received_ = NumReceived(socket.fd_);
   if (now < socket.deadline_) return "";
   const int64_t num_received = NumReceived(socket.fd_);

@@ -2,7 +2,6 @@
 
 #include <libpq-fe.h>
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +56,7 @@ void GroupCommit::Commit() {
 
 void GroupCommit::Send(GroupStatement& statement) {
   // A full socket blocks. libpq reads what the server answers meanwhile.
-  const ConnectionPolicy::Call marked(connection_.policy_, absl::InfiniteFuture());
+  if (!sending_) sending_.emplace(connection_.policy_, absl::InfiniteFuture());
   if (!statement.is_prepared_) {
     if (PQsendPrepare(handle(), statement.name_.c_str(), statement.sql_.c_str(), 0, nullptr) == 0) {
       ThrowLost();
@@ -83,6 +82,8 @@ void GroupCommit::Send(GroupStatement& statement) {
 }
 
 GroupCommit::Result GroupCommit::Take() {
+  // Most results arrive together.
+  if (PQisBusy(handle()) == 0) return Result(PQgetResult(handle()));
   const ConnectionPolicy::Call marked(connection_.policy_, absl::InfiniteFuture());
   return Result(PQgetResult(handle()));
 }
@@ -96,10 +97,9 @@ GroupCommit::Result GroupCommit::TakeOnly() {
 }
 
 void GroupCommit::Drain() {
-  {
-    const ConnectionPolicy::Call marked(connection_.policy_, absl::InfiniteFuture());
-    if (PQpipelineSync(handle()) == 0) ThrowLost();
-  }
+  const bool is_sent = PQpipelineSync(handle()) != 0;
+  sending_.reset();
+  if (!is_sent) ThrowLost();
   std::optional<pqxx::sql_error> error;
   for (const bool is_run : std::exchange(pending_runs_, {})) {
     const Result result = TakeOnly();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,7 +98,8 @@ class GroupCommit final : public SqlConnection {
 
   PostgresConnection connection_;
   std::map<std::string, std::unique_ptr<GroupStatement>, std::less<>> statements_;
-  std::vector<bool> pending_runs_;  // sent and not yet read; false: a preparation
+  std::optional<ConnectionPolicy::Call> sending_;  // from the first statement until all are sent
+  std::vector<bool> pending_runs_;                 // sent and not yet read; false: a preparation
   std::vector<int64_t> counts_;
 };
 

@@ -102,6 +102,17 @@ Write Audit(const std::string& object) {
   return AppendAudit{row};
 }
 
+// Finds the session. Calls may be refused at first: the pool refuses them for as long as a call
+// took whose connection was lost.
+bool AwaitSession(Store& store, const std::string& id) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!store.FindSession("t1", id).ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  const auto found = store.FindSession("t1", id);
+  return found.ok() && found->has_value();
+}
+
 struct Fixture {
   PostgresHarness harness;
   Store& store = harness.store();
@@ -203,11 +214,7 @@ TEST_CASE("PostgresStore: a lock delays a commit and fails a read, and both reco
   CHECK(f.store.FindModel("t1", "m1").ok());
   f.saboteur.Run("ROLLBACK");
   CHECK(commit.get().ok());
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!f.store.FindSession("t1", "s1").ok() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  CHECK(f.store.FindSession("t1", "s1")->has_value());
+  CHECK(AwaitSession(f.store, "s1"));
 }
 
 TEST_CASE("PostgresStore: a store that has given up waits for nothing and keeps nothing more",
@@ -327,7 +334,7 @@ TEST_CASE("PostgresStore: without a free connection reads are refused until ther
   REQUIRE((*limited)->Commit(term, {&write, 1}, {}).ok());
   CHECK((*limited)->FindSession("t1", "s1").status().code() == absl::StatusCode::kUnavailable);
   f.saboteur.Run(absl::StrCat("ALTER ROLE ", role, " CONNECTION LIMIT 4"));
-  CHECK((*limited)->FindSession("t1", "s1")->has_value());
+  CHECK(AwaitSession(**limited, "s1"));
   CHECK((*limited)->Commit(term, {&write, 1}, {}).ok());
   limited->reset();
   f.saboteur.Run(absl::StrCat("DROP OWNED BY ", role, "; DROP ROLE ", role));
