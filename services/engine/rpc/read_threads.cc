@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/errors.h"
+#include "libs/common/priority/background_priority.h"
 
 namespace lathe::engine {
 
@@ -62,6 +63,7 @@ void ReadThreads::EndLocked(const std::string& tenant_id) {
 }
 
 void ReadThreads::Run() {
+  YieldProcessor("engine-reads");
   std::string tenant_id;
   for (;;) {
     Work work;

@@ -17,7 +17,8 @@ namespace lathe::engine {
 
 // Runs listings, searches and other reads, which may wait for the database. gRPC's threads, which
 // also receive the heartbeats of workers, never do. Tenants take turns, and no tenant has more than
-// half of the threads. Thread-safe.
+// half of the threads. The threads have a low CPU priority, because a tenant may search without
+// pause. Thread-safe.
 class ReadThreads {
  public:
   struct Options {

@@ -1,5 +1,7 @@
 #include "services/engine/rpc/read_threads.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <optional>
@@ -58,6 +60,15 @@ TEST_CASE("ReadThreads: above the bound a tenant's reads are refused, other tena
   go_on.Notify();
   while (num_ran < 3) std::this_thread::yield();
   CHECK(threads.TryRun("greedy", count).ok());
+}
+
+TEST_CASE("ReadThreads: the threads give way to others that want the processor", "[rpc]") {
+  int niceness = 0;
+  {
+    ReadThreads threads;
+    REQUIRE(threads.TryRun("a", [&] { niceness = getpriority(PRIO_PROCESS, 0); }).ok());
+  }
+  CHECK(niceness > getpriority(PRIO_PROCESS, 0));
 }
 
 TEST_CASE("ReadThreads: tenants take turns", "[rpc]") {

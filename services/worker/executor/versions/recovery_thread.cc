@@ -6,7 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "absl/strings/str_format.h"
-#include "services/worker/executor/background_priority.h"
+#include "libs/common/priority/background_priority.h"
 
 namespace lathe::worker {
 

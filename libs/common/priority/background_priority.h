@@ -1,5 +1,4 @@
-// Low priority for threads that work beside passes and must not slow them down. Does not include
-// torch.
+// Low priority for threads whose work must not slow down that of others.
 #pragma once
 
 #include <sys/syscall.h>
@@ -9,13 +8,13 @@
 
 #include "libs/common/logging/logging.h"
 
-namespace lathe::worker {
+namespace lathe {
 
-// Lowers the calling thread's priority: it gets about a tenth of a core while passes use every
+// Lowers the calling thread's priority: it gets about a tenth of a core while others use every
 // core, and a whole core otherwise. `thread` is its name in the warning if the system refuses.
 inline void YieldProcessor(const char* thread) {
-  // Taking one core from a pass delays the whole pass. A lower value makes this thread's work take
-  // longer.
+  // A core that is taken from one thread of a worker's pass delays the whole pass. A lower value
+  // makes the background work take longer.
   constexpr int kNiceness = 10;
   errno = 0;
   if (nice(kNiceness) == -1 && errno != 0) {
@@ -35,4 +34,4 @@ inline void YieldDisk(const char* thread) {
           {{"thread", thread}, {"errno", errno}});
 }
 
-}  // namespace lathe::worker
+}  // namespace lathe
