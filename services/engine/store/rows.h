@@ -85,6 +85,9 @@ enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
 // next. Clients use them as cursors: they stay below 2^53 for two million terms.
 constexpr int64_t CompletionNumber(int64_t term, int64_t count) { return (term << 32) + count; }
 
+// What RequestRow::outcome of a failed load_weights begins with.
+inline constexpr char kFailedOutcome[] = "failed: ";
+
 struct RequestRow {
   std::string request_id;
   std::string tenant_id;
@@ -104,7 +107,7 @@ struct RequestRow {
   int64_t delivered_at = 0;
   // Facts that are needed to run the operation again. For a done optim_step: the comma-separated
   // seqs that it applied and the applied_seq before it. For a done load_weights or named save: the
-  // directory.
+  // directory. For a failed load_weights: kFailedOutcome and its error message.
   std::string outcome;
   // Encoded size of the result; 0: there is none, or its size is unknown; -1: the tenant's limit of
   // unfetched results removed it.

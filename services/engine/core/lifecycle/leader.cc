@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "services/engine/core/checkpoints/checkpoints.h"
 #include "services/engine/core/lifecycle/sessions.h"
 #include "services/engine/core/models/model_history.h"
@@ -108,6 +111,13 @@ std::string SessionIdOf(State& s, const RequestRow& row, const std::string& mode
   return sampler == nullptr ? "" : sampler->row.session_id;
 }
 
+// Rows of earlier releases have the directory there, or nothing.
+std::string MessageOfFailedLoad(const RequestRow& row) {
+  absl::string_view message = row.outcome;
+  if (!absl::ConsumePrefix(&message, kFailedOutcome)) return "see its own error";
+  return std::string(message);
+}
+
 void RestoreGradient(Model& model, const RequestRow& row, int64_t batch_bytes) {
   if (row.kind == OperationKind::kForwardBackward) {
     if (row.state == RequestState::kDone) {
@@ -119,7 +129,7 @@ void RestoreGradient(Model& model, const RequestRow& row, int64_t batch_bytes) {
   } else if (row.kind == OperationKind::kLoadWeights) {
     model.failed_load.reset();
     if (row.state == RequestState::kFailed) {
-      model.failed_load = Model::FailedLoad{row.seq_id, row.delivered_at, "see its own error"};
+      model.failed_load = Model::FailedLoad{row.seq_id, row.delivered_at, MessageOfFailedLoad(row)};
     }
   }
 }

@@ -270,8 +270,17 @@ TEST_CASE("Load: requests accepted behind a failed load fail with its reason", "
   const CallId behind = h.Gradient(3);
   h.RunWorker();
   CHECK(h.ErrorOf(behind)->code == "load_failed");
+  const bool restarts = GENERATE(false, true);
+  if (restarts) {
+    h.RestartEngine();
+    h.AttachWorker("p2");
+    h.RunWorker();
+  }
+  const CallId far_behind = h.Gradient(4);
+  h.RunWorker();
+  CHECK(h.ErrorOf(far_behind)->message == "load_weights seq 2 failed: disk");
   h.Post(Delivered{h.AnswerTo(load).id, "t"});
-  const CallId later = h.Gradient(4);
+  const CallId later = h.Gradient(5);
   h.RunWorker();
   CHECK(h.StateOf(later) == RequestState::kDone);
 }

@@ -360,7 +360,7 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker) 
   End(s, request, RequestState::kFailed, ref, from_worker);
 }
 
-void RecordFailure(State& s, const Request& request, const std::string& message) {
+void RecordFailure(State& s, Request& request, const std::string& message) {
   Model* const model = ModelOf(s, request);
   if (model == nullptr) return;
   if (request.row.op_class == OpClass::kUnload) model->unload_request_id.clear();
@@ -370,6 +370,7 @@ void RecordFailure(State& s, const Request& request, const std::string& message)
                                BatchBytes(request.plan.get()));
   } else if (request.row.kind == OperationKind::kLoadWeights) {
     model->failed_load = Model::FailedLoad{request.row.seq_id, 0, message};
+    request.outcome = absl::StrCat(kFailedOutcome, message);
   }
 }
 

@@ -52,7 +52,7 @@ void Fail(State& s, Request& request, const ErrorInfo& error, bool from_worker =
 
 // Records the side effects of a failure: a failed forward_backward leaves its gradient incomplete,
 // and a model whose unload failed continues.
-void RecordFailure(State& s, const Request& request, const std::string& message);
+void RecordFailure(State& s, Request& request, const std::string& message);
 
 // Schedules when a finished request is forgotten.
 void AddToRetention(State& s, const RequestRow& row);
