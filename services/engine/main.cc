@@ -338,7 +338,7 @@ int Run(Settings settings, const sigset_t& signals) {
   AccountsService accounts(runtime, keys, reads);
   TracesService traces(runtime, keys, reads, opened.archive_key);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
-  AdminService admin(runtime, keys, [&dispatcher] { return dispatcher.DescribeGroups(); });
+  AdminService admin(runtime, keys, reads, [&dispatcher] { return dispatcher.DescribeGroups(); });
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);

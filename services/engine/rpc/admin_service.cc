@@ -12,6 +12,7 @@
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/core/requests/quotas.h"
+#include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/trash.h"
@@ -20,6 +21,9 @@
 
 namespace lathe::engine {
 namespace {
+
+// Takes turns with the tenants. No tenant has this id.
+constexpr char kOperator[] = "";
 
 template <typename Response>
 void SetNewKey(const KeyRing::NewKey& key, Response* response) {
@@ -30,8 +34,9 @@ void SetNewKey(const KeyRing::NewKey& key, Response* response) {
 
 }  // namespace
 
-AdminService::AdminService(Runtime& runtime, KeyRing& keys, AttachedGroups attached_groups)
-    : runtime_(runtime), keys_(keys), attached_groups_(std::move(attached_groups)) {}
+AdminService::AdminService(Runtime& runtime, KeyRing& keys, ReadThreads& reads,
+                           AttachedGroups attached_groups)
+    : runtime_(runtime), keys_(keys), reads_(reads), attached_groups_(std::move(attached_groups)) {}
 
 AdminService::~AdminService() = default;
 
@@ -41,6 +46,12 @@ AdminService::Reactor* AdminService::Decide(Context* context, Change change) {
   runtime_.Call(std::move(change), [reactor](const Answer& answer) {
     reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
   });
+  return reactor;
+}
+
+AdminService::Reactor* AdminService::Read(Context* context, std::function<absl::Status()> read) {
+  Reactor* const reactor = context->DefaultReactor();
+  RunRead(reads_, kOperator, reactor, std::move(read));
   return reactor;
 }
 
@@ -128,9 +139,7 @@ absl::Status AdminService::DescribeTenants(v1::ListTenantsResponse* response) {
 
 AdminService::Reactor* AdminService::ListTenants(Context* context, const v1::ListTenantsRequest*,
                                                  v1::ListTenantsResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(DescribeTenants(response)));
-  return reactor;
+  return Read(context, [this, response] { return DescribeTenants(response); });
 }
 
 absl::StatusOr<int64_t> AdminService::AuditBefore(const google::protobuf::Timestamp& before) const {
@@ -164,39 +173,34 @@ absl::Status AdminService::DescribeAudit(const v1::ExportAuditRequest& request,
 AdminService::Reactor* AdminService::ExportAudit(Context* context,
                                                  const v1::ExportAuditRequest* request,
                                                  v1::ExportAuditResponse* response) {
-  Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(DescribeAudit(*request, response)));
-  return reactor;
+  return Read(context, [this, request, response] { return DescribeAudit(*request, response); });
+}
+
+absl::Status AdminService::DeleteAudit(const v1::PruneAuditRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t before, AuditBefore(request.before()));
+  // The log of no tenant: it is about the entries of all.
+  const AuditRow record{.at = runtime_.NowNanos(),
+                        .tenant_id = "",
+                        .resource = "organizations",
+                        .event = "audit_prune",
+                        .actor = "",
+                        .object = absl::StrCat(request.through_id()),
+                        .outcome = "ok",
+                        .details = {{"num_entries", absl::StrCat(request.num_entries())}}};
+  RETURN_IF_ERROR(runtime_.store().PruneAudit({.before = before,
+                                               .after_id = request.after_id(),
+                                               .through_id = request.through_id(),
+                                               .num_entries = request.num_entries()},
+                                              record));
+  LogInfo("audit log pruned", {{"through_id", absl::StrCat(request.through_id())},
+                               {"entries", absl::StrCat(request.num_entries())}});
+  return absl::OkStatus();
 }
 
 AdminService::Reactor* AdminService::PruneAudit(Context* context,
                                                 const v1::PruneAuditRequest* request,
                                                 v1::PruneAuditResponse*) {
-  const auto prune = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const int64_t before, AuditBefore(request->before()));
-    // The log of no tenant: it is about the entries of all.
-    const AuditRow record{.at = runtime_.NowNanos(),
-                          .tenant_id = "",
-                          .resource = "organizations",
-                          .event = "audit_prune",
-                          .actor = "",
-                          .object = absl::StrCat(request->through_id()),
-                          .outcome = "ok",
-                          .details = {{"num_entries", absl::StrCat(request->num_entries())}}};
-    return runtime_.store().PruneAudit({.before = before,
-                                        .after_id = request->after_id(),
-                                        .through_id = request->through_id(),
-                                        .num_entries = request->num_entries()},
-                                       record);
-  };
-  const absl::Status status = prune();
-  if (status.ok()) {
-    LogInfo("audit log pruned", {{"through_id", absl::StrCat(request->through_id())},
-                                 {"entries", absl::StrCat(request->num_entries())}});
-  }
-  Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return Read(context, [this, request] { return DeleteAudit(*request); });
 }
 
 AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuotaRequest* request,
@@ -254,10 +258,10 @@ AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetSt
 
 AdminService::Reactor* AdminService::ListTrash(Context* context, const v1::ListTrashRequest*,
                                                v1::ListTrashResponse* response) {
-  *response = DescribeTrash(runtime_, keys_);
-  Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return Read(context, [this, response] {
+    *response = DescribeTrash(runtime_, keys_);
+    return absl::OkStatus();
+  });
 }
 
 AdminService::Reactor* AdminService::AdoptCheckpoint(Context* context,

@@ -10,6 +10,7 @@
 #include "protos/lathe/v1/admin.grpc.pb.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/read_threads.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -19,8 +20,8 @@ class AdminService final : public v1::Admin::CallbackService {
   // Returns what is known of every group with an attached worker. Any thread.
   using AttachedGroups = std::function<std::vector<v1::GroupStatus>()>;
 
-  // All must outlive this and its server.
-  AdminService(Runtime& runtime, KeyRing& keys, AttachedGroups attached_groups);
+  // All must outlive this and its server. Calls that read the store or files run on `reads`.
+  AdminService(Runtime& runtime, KeyRing& keys, ReadThreads& reads, AttachedGroups attached_groups);
   ~AdminService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -63,16 +64,20 @@ class AdminService final : public v1::Admin::CallbackService {
   // Sends a change to the core. The core's answer ends the call.
   template <typename Change>
   Reactor* Decide(Context* context, Change change);
+  // Ends the call with the status of `read`, which runs on one of reads_.
+  Reactor* Read(Context* context, std::function<absl::Status()> read);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);
   // Returns the time in nanoseconds, or InvalidArgument if it is less than a minute ago.
   absl::StatusOr<int64_t> AuditBefore(const google::protobuf::Timestamp& before) const;
   absl::Status DescribeAudit(const v1::ExportAuditRequest& request,
                              v1::ExportAuditResponse* response);
+  absl::Status DeleteAudit(const v1::PruneAuditRequest& request);
   // Returns the limits that hold, the engine's defaults included.
   v1::Quota EffectiveQuota(const QuotaRow& row) const;
 
   Runtime& runtime_;
   KeyRing& keys_;
+  ReadThreads& reads_;
   const AttachedGroups attached_groups_;
 };
 

@@ -1,6 +1,7 @@
 // lathe.v1.Accounts against a whole engine.
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -267,6 +268,12 @@ TEST_CASE("Engine: while every read hangs, sessions live on and others are serve
     }
     v1::SearchSessionsResponse response;
     CHECK(ErrorCode(f.Search({}, &response)) == "too_many_reads");
+    // An operator's listing waits for its turn on these threads too, and holds none of gRPC's.
+    grpc::ClientContext impatient;
+    impatient.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+    v1::ListTenantsResponse tenants;
+    CHECK(f.engine.admin().ListTenants(&impatient, {}, &tenants).error_code() ==
+          grpc::StatusCode::DEADLINE_EXCEEDED);
     v1::FinishSessionRequest finish;
     finish.set_session_id(f.client.session_id());
     finish.set_reason("success");

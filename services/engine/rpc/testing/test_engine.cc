@@ -51,9 +51,9 @@ void TestEngine::Start(size_t max_waiting_calls) {
                                              *p.store->Secret("archive_signing_key"));
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
-  p.admin = std::make_unique<AdminService>(*p.runtime, *p.keys, [dispatcher = p.dispatcher.get()] {
-    return dispatcher->DescribeGroups();
-  });
+  p.admin = std::make_unique<AdminService>(
+      *p.runtime, *p.keys, *p.reads,
+      [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
   absl::StatusOr<Servers> servers =
       Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
