@@ -85,7 +85,7 @@ enum class RequestState { kAccepted = 1, kDispatched, kDone, kFailed };
 // next. Clients use them as cursors: they stay below 2^53 for two million terms.
 constexpr int64_t CompletionNumber(int64_t term, int64_t count) { return (term << 32) + count; }
 
-// What RequestRow::outcome of a failed load_weights begins with.
+// The beginning of RequestRow::outcome of a failed load_weights.
 inline constexpr char kFailedOutcome[] = "failed: ";
 
 struct RequestRow {
