@@ -12,6 +12,15 @@ namespace {
 // Readers never wait in WAL mode. The writer may have to wait for a checkpoint of the CLI.
 constexpr int kBusyTimeoutMs = 2000;
 
+// SQLite counts its memory by default, under one mutex of the process. A commit would wait for
+// searches there, whose threads have a low priority. Returns the path.
+const std::string& WithoutMemoryCount(const std::string& path) {
+  // Refused once SQLite has started, as in tests that open a database by other means.
+  static const int configured = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+  static_cast<void>(configured);
+  return path;
+}
+
 }  // namespace
 
 void SqliteStatement::Reset() {
@@ -42,7 +51,7 @@ std::string SqliteStatement::Bytes() {
 }
 
 Connection::Connection(const std::string& path, int flags)
-    : database_(path, flags, kBusyTimeoutMs) {}
+    : database_(WithoutMemoryCount(path), flags, kBusyTimeoutMs) {}
 
 Query Connection::Prepare(std::string_view sql) {
   auto found = statements_.find(sql);
