@@ -96,8 +96,10 @@ grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
 
 void RunRead(ReadThreads& reads, const std::string& tenant_id, grpc::ServerUnaryReactor* reactor,
              std::function<absl::Status()> read) {
+  const auto result = std::make_shared<absl::Status>();
   const absl::Status status = reads.TryRun(
-      tenant_id, [reactor, read = std::move(read)] { reactor->Finish(ToGrpcStatus(read())); });
+      tenant_id, [result, read = std::move(read)] { *result = read(); },
+      [result, reactor] { reactor->Finish(ToGrpcStatus(*result)); });
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
 }
 

@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,20 +56,15 @@ grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
                                    grpc::CallbackServerContext* context, RpcAccess access,
                                    std::function<absl::Status(const Caller&)> read);
 
-// Runs `read` for `tenant_id` on one of `reads`, and ends the call with its status.
+// Runs `read` for `tenant_id` on one of `reads`, then ends the call with its status.
 void RunRead(ReadThreads& reads, const std::string& tenant_id, grpc::ServerUnaryReactor* reactor,
              std::function<absl::Status()> read);
 
-// Authenticates a call and submits its change. `make` returns the core's event or an error. `fill`
-// copies the core's answer into the response before the call ends. Called once per call, on any
-// thread. `context` and the objects that the functions borrow live until the call ends.
+// Submits a change. `fill` copies the core's answer into the response before the call ends. Ends
+// the call at once if `event` is an error.
 template <typename CoreEvent>
-void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
-               grpc::ServerUnaryReactor* reactor, RpcAccess access,
-               const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
-               std::function<void(const Answer&)> fill) {
-  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
-  absl::StatusOr<CoreEvent> event = caller.ok() ? make(*caller) : caller.status();
+void SubmitChange(Runtime& runtime, grpc::ServerUnaryReactor* reactor,
+                  absl::StatusOr<CoreEvent> event, std::function<void(const Answer&)> fill) {
   if (!event.ok()) {
     reactor->Finish(ToGrpcStatus(event.status()));
     return;
@@ -81,6 +77,19 @@ void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContex
     fill(answer);
     reactor->Finish(grpc::Status::OK);
   });
+}
+
+// Authenticates a call and submits its change. `make` returns the core's event or an error. Called
+// once per call, on any thread. `context` and the objects that the functions borrow live until the
+// call ends.
+template <typename CoreEvent>
+void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
+               grpc::ServerUnaryReactor* reactor, RpcAccess access,
+               const std::function<absl::StatusOr<CoreEvent>(const Caller&)>& make,
+               std::function<void(const Answer&)> fill) {
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
+  SubmitChange<CoreEvent>(runtime, reactor, caller.ok() ? make(*caller) : caller.status(),
+                          std::move(fill));
 }
 
 // Calls RunChange on this thread with the default reactor, which it returns.
@@ -102,14 +111,16 @@ grpc::ServerUnaryReactor* ReadAndChangeCall(
     std::function<void(const Answer&)> fill) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
-  const absl::Status status =
-      caller.ok() ? reads.TryRun(caller->tenant_id,
-                                 [&runtime, &keys, context, reactor, access, make = std::move(make),
-                                  fill = std::move(fill)] {
-                                   RunChange<CoreEvent>(runtime, keys, context, reactor, access,
-                                                        make, fill);
-                                 })
-                  : caller.status();
+  absl::Status status = caller.status();
+  if (caller.ok()) {
+    const auto event = std::make_shared<absl::StatusOr<CoreEvent>>();
+    status = reads.TryRun(
+        caller->tenant_id,
+        [event, caller = *caller, make = std::move(make)] { *event = make(caller); },
+        [event, &runtime, reactor, fill = std::move(fill)] {
+          SubmitChange<CoreEvent>(runtime, reactor, std::move(*event), fill);
+        });
+  }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }

@@ -1,6 +1,7 @@
 #include "services/engine/rpc/read_threads.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -11,18 +12,26 @@
 namespace lathe::engine {
 
 ReadThreads::ReadThreads(const Options& options)
-    : max_running_(std::max(1, options.num_threads / 2)), max_waiting_(options.max_waiting) {
+    : max_running_(std::max(1, options.num_threads / 2)),
+      max_waiting_(options.max_waiting),
+      answers_(options.max_waiting),
+      answer_thread_("engine-answers", [this] { RunAnswers(); }) {
   for (int i = 0; i < options.num_threads; ++i) {
     threads_.emplace_back("engine-reads", [this] { Run(); });
   }
 }
 
 ReadThreads::~ReadThreads() {
-  absl::MutexLock lock(&mu_);
-  closed_ = true;
+  {
+    absl::MutexLock lock(&mu_);
+    closed_ = true;
+  }
+  threads_.clear();
+  answers_.Close();
 }
 
-absl::Status ReadThreads::TryRun(const std::string& tenant_id, std::function<void()> work) {
+absl::Status ReadThreads::TryRun(const std::string& tenant_id, std::function<void()> read,
+                                 std::function<void()> answer) {
   absl::MutexLock lock(&mu_);
   Tenant& tenant = tenants_[tenant_id];
   if (tenant.waiting.size() >= max_waiting_) {
@@ -32,7 +41,7 @@ absl::Status ReadThreads::TryRun(const std::string& tenant_id, std::function<voi
                    "too_many_reads"),
         absl::Seconds(1));
   }
-  tenant.waiting.push_back(std::move(work));
+  tenant.waiting.push_back({std::move(read), std::move(answer)});
   GiveTurnLocked(tenant_id, tenant);
   return absl::OkStatus();
 }
@@ -73,11 +82,16 @@ void ReadThreads::Run() {
       if (turns_.empty()) return;
       work = TakeLocked(tenant_id);
     }
-    work();
-    work = nullptr;  // before the tenant's next read counts
+    work.read();
+    work.read = nullptr;  // before the tenant's next read counts
+    if (work.answer) answers_.Push(std::move(work.answer));
     absl::MutexLock lock(&mu_);
     EndLocked(tenant_id);
   }
+}
+
+void ReadThreads::RunAnswers() {
+  while (const std::optional<std::function<void()>> answer = answers_.Pop()) (*answer)();
 }
 
 }  // namespace lathe::engine

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "libs/common/concurrency/bounded_queue.h"
 #include "libs/common/concurrency/named_thread.h"
 
 namespace lathe::engine {
@@ -33,11 +34,17 @@ class ReadThreads {
   // Runs all accepted work, then ends the threads.
   ~ReadThreads();
 
-  // Returns ResourceExhausted ("too_many_reads") at once if too much work of this tenant waits.
-  absl::Status TryRun(const std::string& tenant_id, std::function<void()> work);
+  // Runs `read`, then `answer`, if there is one, on a thread of normal priority. What takes locks
+  // that others need, such as the end of a call, belongs into `answer`. Returns ResourceExhausted
+  // ("too_many_reads") at once if too many reads of this tenant wait.
+  absl::Status TryRun(const std::string& tenant_id, std::function<void()> read,
+                      std::function<void()> answer = nullptr);
 
  private:
-  using Work = std::function<void()>;
+  struct Work {
+    std::function<void()> read;
+    std::function<void()> answer;
+  };
   struct Tenant {
     std::deque<Work> waiting;
     int num_running = 0;
@@ -45,6 +52,7 @@ class ReadThreads {
   };
 
   void Run();
+  void RunAnswers();
   void GiveTurnLocked(const std::string& tenant_id, Tenant& tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Work TakeLocked(std::string& tenant_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -59,6 +67,8 @@ class ReadThreads {
   std::unordered_map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // with work, by id
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);  // tenants that may start a read
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  BoundedQueue<std::function<void()>> answers_;
+  NamedThread answer_thread_;
   std::vector<NamedThread> threads_;
 };
 

@@ -62,13 +62,18 @@ TEST_CASE("ReadThreads: above the bound a tenant's reads are refused, other tena
   CHECK(threads.TryRun("greedy", count).ok());
 }
 
-TEST_CASE("ReadThreads: the threads give way to others that want the processor", "[rpc]") {
+TEST_CASE("ReadThreads: reads give way to others that want the processor, answers do not",
+          "[rpc]") {
   int niceness = 0;
+  int niceness_of_answer = 0;
   {
     ReadThreads threads;
-    REQUIRE(threads.TryRun("a", [&] { niceness = getpriority(PRIO_PROCESS, 0); }).ok());
+    const auto read = [&] { niceness = getpriority(PRIO_PROCESS, 0); };
+    const auto answer = [&] { niceness_of_answer = getpriority(PRIO_PROCESS, 0); };
+    REQUIRE(threads.TryRun("a", read, answer).ok());
   }
   CHECK(niceness > getpriority(PRIO_PROCESS, 0));
+  CHECK(niceness_of_answer == getpriority(PRIO_PROCESS, 0));
 }
 
 TEST_CASE("ReadThreads: tenants take turns", "[rpc]") {
