@@ -1,6 +1,7 @@
 #include "services/worker/checkpoint/atomic_directory.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,23 +71,45 @@ absl::Status MakeDirectories(const fs::path& dir) {
   return SyncDirectory(dir.parent_path());
 }
 
+// Exchanges the names of two directories in one step.
+std::error_code Exchange(const fs::path& a, const fs::path& b) {
+  const int failed = renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
+  return {failed == 0 ? 0 : errno, std::generic_category()};
+}
+
+// Gives `from` the name of the directory `to`. Returns the new name of that directory, which is in
+// the same folder as `from`.
+absl::StatusOr<fs::path> Replace(const fs::path& from, const fs::path& to) {
+  std::error_code error = Exchange(from, to);
+  if (!error) return from;
+  const bool is_unknown =
+      error == std::errc::invalid_argument || error == std::errc::function_not_supported;
+  if (!is_unknown) return FromError(to, "exchange", error);
+  // The file system or the kernel cannot exchange names. A crash between these two renames leaves
+  // no directory at `to`.
+  fs::path replaced = from.parent_path() / RandomName();
+  fs::rename(to, replaced, error);
+  RETURN_IF_ERROR(FromError(to, "rename", error));
+  fs::rename(from, to, error);
+  RETURN_IF_ERROR(FromError(to, "rename", error));
+  return replaced;
+}
+
 }  // namespace
 
 absl::StatusOr<AtomicDirectory> AtomicDirectory::Create(const fs::path& store) {
   const fs::path path = store / "tmp" / RandomName();
   RETURN_IF_ERROR(MakeDirectories(path));
-  return AtomicDirectory(store, path);
+  return AtomicDirectory(path);
 }
 
-AtomicDirectory::AtomicDirectory(fs::path store, fs::path path)
-    : store_(std::move(store)), path_(std::move(path)), lock_(OpenDirectory(path_)) {
+AtomicDirectory::AtomicDirectory(fs::path path)
+    : path_(std::move(path)), lock_(OpenDirectory(path_)) {
   if (lock_ >= 0) flock(lock_, LOCK_EX | LOCK_NB);
 }
 
 AtomicDirectory::AtomicDirectory(AtomicDirectory&& other) noexcept
-    : store_(std::move(other.store_)),
-      path_(std::exchange(other.path_, fs::path())),
-      lock_(std::exchange(other.lock_, -1)) {}
+    : path_(std::exchange(other.path_, fs::path())), lock_(std::exchange(other.lock_, -1)) {}
 
 AtomicDirectory::~AtomicDirectory() {
   std::error_code ignored;  // SweepAttempts removes what remains
@@ -101,12 +124,11 @@ absl::Status AtomicDirectory::Commit(const fs::path& final_dir) {
   std::error_code error;
   fs::path replaced;
   if (fs::exists(final_dir)) {
-    replaced = store_ / "tmp" / RandomName();
-    fs::rename(final_dir, replaced, error);
+    ASSIGN_OR_RETURN(replaced, Replace(path_, final_dir));
+  } else {
+    fs::rename(path_, final_dir, error);
     RETURN_IF_ERROR(FromError(final_dir, "rename", error));
   }
-  fs::rename(path_, final_dir, error);
-  RETURN_IF_ERROR(FromError(final_dir, "rename", error));
   path_.clear();
   RETURN_IF_ERROR(Passed("worker.save.renamed", final_dir));
   RETURN_IF_ERROR(SyncDirectory(final_dir.parent_path()));

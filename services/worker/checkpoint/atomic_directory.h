@@ -25,13 +25,13 @@ class AtomicDirectory {
 
   // Moves the directory to `final_dir`, on the same file system, and creates its parents. Replaces
   // an existing directory: that is a save whose row was never committed, because the engine uses a
-  // directory for one save only.
+  // directory for one save only. The name has one of the two directories at any time, also after a
+  // crash, if the file system can exchange names (renameat2).
   absl::Status Commit(const std::filesystem::path& final_dir);
 
  private:
-  AtomicDirectory(std::filesystem::path store, std::filesystem::path path);
+  explicit AtomicDirectory(std::filesystem::path path);
 
-  std::filesystem::path store_;
   std::filesystem::path path_;  // empty after Commit
   int lock_ = -1;               // the open directory; not locked if the file system has no locks
 };
