@@ -11,7 +11,8 @@ Includes start at the root of the tree, so CMake cannot see a forbidden one; thi
   * no translation unit sees both torch and protobuf or gRPC, through any chain of our headers;
   * no autograd outside tests: requires_grad, .backward( and torch/csrc/autograd;
   * no hash container where decisions are made, unless its line says `// lookup only`: iteration
-    order differs between processes, and a replay must not.
+    order differs between processes, and a replay must not;
+  * no duration from the wall clock, which may be set: SteadyNow() measures, absl::Now() dates.
 
 Prints each violation as file:line and ends with 1 if there is one.
 """
@@ -97,6 +98,7 @@ AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")
 DECIDING_FOLDERS = re.compile(r"services/engine/(core|ledger|scheduler|batcher)/")
 HASH_CONTAINER = re.compile(r"\b((flat|node)_hash_(map|set)|unordered_(multi)?(map|set))\b")
 LOOKUP_ONLY = "// lookup only"
+WALL_DURATION = re.compile(r"-\s*absl::Now\(\)|absl::Now\(\)\s*-")
 
 
 @dataclasses.dataclass
@@ -202,6 +204,8 @@ def check_contents(source: Source):
             for word in AUTOGRAD:
                 if word in code:
                     yield number, f"{word} outside tests: every pass is an explicit forward and backward"
+        if WALL_DURATION.search(code):
+            yield number, "a duration from absl::Now(), which may jump; use SteadyNow()"
         if DECIDING_FOLDERS.match(source.path) and not INCLUDE.match(line):
             container = HASH_CONTAINER.search(code)
             if container and LOOKUP_ONLY not in line:

@@ -99,6 +99,12 @@ VIOLATIONS = {
     "a flat hash container in the batcher": (
         {"services/engine/batcher/a.h": "absl::flat_hash_set<int> rows_;\n"},
         "services/engine/batcher/a.h:1: flat_hash_set where decisions are made"),
+    "a duration from the wall clock": (
+        {"services/worker/executor/a.cc": "\nspent = absl::Now() - began;\n"},
+        "services/worker/executor/a.cc:2: a duration from absl::Now()"),
+    "a wait until a time of the wall clock": (
+        {"tests/bench/a.cc": "Wait(deadline - absl::Now());\n"},
+        "tests/bench/a.cc:1: a duration from absl::Now()"),
 }
 
 
@@ -121,9 +127,10 @@ def test_what_the_rules_allow_passes(tmp_path):
         "services/engine/core/a.h": "absl::flat_hash_map<int, int> ids_;  // lookup only\n",
         "services/engine/runtime/a.h": "std::unordered_map<int, int> calls_;\n",
         "services/engine/store/sqlite/a.cc": "#include <sqlite3.h>\n",
+        "services/engine/store/a.cc": "old = created < absl::Now() + absl::Hours(-1);\n",
     })
     assert result.returncode == 0, result.stdout
-    assert "8 files, 0 violations" in result.stdout
+    assert "9 files, 0 violations" in result.stdout
 
 
 def test_this_tree_passes():

@@ -10,10 +10,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/strings/string_view.h"
+#include "libs/common/time/clock.h"
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/limits.h"
@@ -217,11 +217,11 @@ void Connection::SetBodyTimeout(absl::Time began, int64_t num_read) {
   const absl::Duration paid =
       limits.progress_timeout + absl::Seconds(num_read) / limits.min_body_bytes_per_second;
   const absl::Time deadline = began + std::min(limits.body_timeout, paid);
-  stream_.SetTimeout(std::min(limits.progress_timeout, deadline - absl::Now()));
+  stream_.SetTimeout(std::min(limits.progress_timeout, deadline - SteadyNow()));
 }
 
 asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   std::string& body = request_.body;
   body.reserve(num_bytes + kBodyPaddingBytes);
   size_t num_read = std::min(buffer_.size(), num_bytes);
@@ -246,7 +246,7 @@ asio::awaitable<bool> Connection::ReadSizedBody(size_t num_bytes) {
 
 // Returns false if the connection has ended, or if the body is refused, which sets refusal_.
 asio::awaitable<bool> Connection::ReadBodyBytes(int64_t max_bytes, bool is_kept) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   int64_t num_read = 0;
   ErrorCodeHolder error;
   parser_->eager(true);

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::gateway {
 namespace {
@@ -31,7 +31,7 @@ absl::Status TlsContexts::Load() {
 }
 
 absl::Status TlsContexts::LoadLocked() {
-  checked_at_ = absl::Now();
+  checked_at_ = SteadyNow();
   stamp_ = StampOf(files_);
   ASSIGN_OR_RETURN(SslContextPtr loaded, LoadServerContext(files_));
   SSL_CTX_set_alpn_select_cb(loaded.get(), ChooseProtocol, nullptr);
@@ -41,8 +41,8 @@ absl::Status TlsContexts::LoadLocked() {
 
 std::shared_ptr<boost::asio::ssl::context> TlsContexts::Current() {
   absl::MutexLock lock(&mu_);
-  if (absl::Now() - checked_at_ >= kMaxAge) {
-    checked_at_ = absl::Now();
+  if (SteadyNow() - checked_at_ >= kMaxAge) {
+    checked_at_ = SteadyNow();
     if (StampOf(files_) != stamp_) {
       const absl::Status status = LoadLocked();
       if (status.ok()) {

@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "libs/common/digest/sha256.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::worker {
 namespace {
@@ -394,14 +394,14 @@ void NullExecutor::Do(const Snapshot& command) {
                     .state = {.model_id = command.model_id},
                     .size_bytes = kCheckpointBytes};
   if (models_.contains(command.model_id)) {
-    const absl::Time began = absl::Now();
+    const absl::Time began = SteadyNow();
     done.state = StateOf(command.model_id);
     const auto sha256 =
         WriteState(options_.checkpoint_root / command.dir, done.state,
                    models_.at(command.model_id).lora, models_.at(command.model_id).weights);
     done.manifest_sha256 = sha256.value_or("");
     done.status = sha256.status();
-    done.write_time = absl::Now() - began;
+    done.write_time = SteadyNow() - began;
   } else {
     done.status = absl::NotFoundError(absl::StrCat("model ", command.model_id, " is not here"));
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "absl/time/clock.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/models/packed_attention.h"
 
 namespace lathe::worker {
@@ -34,11 +34,11 @@ absl::Duration MeasureLayerRow(const Model& model) {
   const at::Tensor x = model.Embed(rows);
   absl::Duration best = absl::InfiniteDuration();
   for (int i = 0; i < kMeasurements; ++i) {
-    const absl::Time began = absl::Now();
+    const absl::Time began = SteadyNow();
     PackedAttention attention(rows.cu_seqlens, model.attention_arithmetic());
     // Reading a number back waits for the device.
     model.LayerForward(0, x, rows, attention).view(-1)[0].item<float>();
-    best = std::min(best, absl::Now() - began);
+    best = std::min(best, SteadyNow() - began);
   }
   return std::max(absl::Nanoseconds(1), best / num_tokens);
 }

@@ -2,8 +2,8 @@
 #include "services/worker/ops/reports.h"
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch/torch_guard.h"
@@ -21,7 +21,7 @@ VersionFiles::VersionFiles(const CheckpointStore& store, at::Device device, Vers
     : store_(store), device_(device), reader_(reader), spill_file_(store.root() / "tmp") {}
 
 VersionJobDone VersionFiles::Run(const VersionJob& job) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   std::optional<Publication> publication;
   Result result = Guarded("load of a sampler version", [&]() -> Result {
     if (const auto* served = std::get_if<ReadServed>(&job.work)) {
@@ -37,7 +37,7 @@ VersionJobDone VersionFiles::Run(const VersionJob& job) {
           .is_spill = std::holds_alternative<SpillWeights>(job.work),
           .publication = std::move(publication),
           .result = std::move(result),
-          .spent = absl::Now() - began};
+          .spent = SteadyNow() - began};
 }
 
 VersionFiles::Result VersionFiles::Do(const ReadCheckpoint& work) {
