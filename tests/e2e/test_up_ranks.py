@@ -11,7 +11,7 @@ from support.sdk import resolved
 from support.stubborn_api import Program, StubbornApi
 from tinker import types
 
-OWNERS = ["base", "adapters", "versions", "staging", "kv_cache", "activations", "other"]
+OWNERS = ["base", "adapters", "versions", "staging", "saves", "kv_cache", "activations", "other"]
 
 
 def check_memory(server):

@@ -127,8 +127,11 @@ absl::StatusOr<std::shared_ptr<const AdapterWeights>> PrepareAdapter(const std::
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Adapter> adapter, MakeAdapter(value, model));
   if (value.contains("save_training")) {
-    RETURN_IF_ERROR(
-        store.SaveTraining(value.at("save_training"), model_id, *adapter, {}, "").status());
+    const ModelSnapshot state{.model_id = model_id,
+                              .weights = adapter->Publish(),
+                              .exp_avg = adapter->exp_avg,
+                              .exp_avg_sq = adapter->exp_avg_sq};
+    RETURN_IF_ERROR(store.SaveTraining(value.at("save_training"), state, "").status());
   }
   if (value.contains("save_sampler")) {
     RETURN_IF_ERROR(

@@ -51,7 +51,7 @@ struct Fixture {
       adapter.exp_avg.normal_();
       adapter.exp_avg_sq.uniform_();
       ++adapter.num_steps;
-      REQUIRE(store.SaveTraining(name, "m", adapter, {}, "").ok());
+      REQUIRE(store.SaveTraining(name, StateToSave(adapter), "").ok());
     }
   }
   absl::Status Load() { return store.Load("a", /*with_optimizer=*/true, at::kCPU).status(); }

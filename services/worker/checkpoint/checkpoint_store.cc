@@ -77,20 +77,18 @@ absl::StatusOr<std::filesystem::path> CheckpointStore::Resolve(const std::string
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string& dir,
-                                                              const std::string& model_id,
-                                                              const Adapter& adapter,
-                                                              const AdamParams& last_adam,
+                                                              const ModelSnapshot& model,
                                                               const std::string& extra_json) const {
-  const OptimizerSummary optimizer = {.num_steps = adapter.num_steps, .last_adam = last_adam};
+  const OptimizerSummary optimizer = {.num_steps = model.num_steps, .last_adam = model.last_adam};
   return Save(dir,
               {.kind = CheckpointKind::kTraining,
-               .model_id = model_id,
-               .lora = adapter.lora(),
-               .applied_seq = adapter.applied_seq,
+               .model_id = model.model_id,
+               .lora = model.weights->lora,
+               .applied_seq = model.applied_seq,
                .optimizer = optimizer},
-              {.weights = adapter.parameters(),
-               .exp_avg = adapter.exp_avg,
-               .exp_avg_sq = adapter.exp_avg_sq},
+              {.weights = model.weights->tensors.flat,
+               .exp_avg = model.exp_avg,
+               .exp_avg_sq = model.exp_avg_sq},
               /*recipients=*/{}, extra_json);
 }
 

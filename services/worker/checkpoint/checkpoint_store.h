@@ -55,10 +55,10 @@ class CheckpointStore {
   CheckpointStore(std::filesystem::path root, ModelPart model, std::string base_model,
                   std::string base_content_hash);
 
-  // Saves fp32 master weights, moments and step count. `extra_json` is an object whose fields are
-  // copied into manifest.json. ResourceExhausted if the disk is full, Internal on other I/O errors.
-  absl::StatusOr<SavedCheckpoint> SaveTraining(const std::string& dir, const std::string& model_id,
-                                               const Adapter& adapter, const AdamParams& last_adam,
+  // Saves fp32 master weights, moments and step count, without the window and its gradient.
+  // `extra_json` is an object whose fields are copied into manifest.json. ResourceExhausted if the
+  // disk is full, Internal on other I/O errors.
+  absl::StatusOr<SavedCheckpoint> SaveTraining(const std::string& dir, const ModelSnapshot& model,
                                                const std::string& extra_json) const;
 
   // Saves the weights that samplers use, byte for byte. Errors as SaveTraining.

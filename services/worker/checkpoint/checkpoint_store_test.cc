@@ -48,7 +48,7 @@ TEST_CASE("Checkpoint: alpha and target modules come back, the PEFT config has t
       .rank = 3, .alpha = 7.5, .seed = 5, .target_modules = {"q_proj", "down_proj", "lm_head"}};
   Adapter adapter(WholeModel(SmallModel()), lora, at::kCPU);
   adapter.MutableParameters().normal_();
-  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(adapter), "").ok());
 
   const auto loaded = store.Load("a", /*with_optimizer=*/true, at::kCPU);
   REQUIRE(loaded.ok());
@@ -66,7 +66,7 @@ TEST_CASE("Checkpoint: a manifest that names families only is read as their modu
   const TempDir dir;
   const LoraSpec lora{.rank = 3, .target_modules = LoraModulesOf(true, false, true)};
   REQUIRE(MakeStore(dir)
-              .SaveTraining("a", "m", Adapter(WholeModel(SmallModel()), lora, at::kCPU), {}, "")
+              .SaveTraining("a", StateToSave(Adapter(WholeModel(SmallModel()), lora, at::kCPU)), "")
               .ok());
   const fs::path path = dir.path() / "a" / "manifest.json";
   std::string text = ReadText(path);
@@ -84,8 +84,8 @@ TEST_CASE("Checkpoint: training state comes back bit for bit", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
   const Adapter adapter = TrainedAdapter();
-  const auto saved =
-      store.SaveTraining("runs/a/weights/1", "m", adapter, {.learning_rate = 0.5}, R"({"term":3})");
+  const auto saved = store.SaveTraining(
+      "runs/a/weights/1", StateToSave(adapter, {.learning_rate = 0.5}), R"({"term":3})");
   REQUIRE(saved.ok());
 
   const auto loaded = store.Load("runs/a/weights/1", /*with_optimizer=*/true, at::kCPU);
@@ -137,7 +137,7 @@ TEST_CASE("Checkpoint: without the optimizer moments and steps are zero", "[chec
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
   const Adapter adapter = TrainedAdapter();
-  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(adapter), "").ok());
   const auto loaded = store.Load("a", /*with_optimizer=*/false, at::kCPU);
   REQUIRE(loaded.ok());
   CHECK(at::equal(loaded->adapter->parameters(), adapter.parameters()));
@@ -165,7 +165,7 @@ TEST_CASE("Checkpoint: the weights alone are the same, whatever the optimizer's 
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
   const Adapter adapter = TrainedAdapter();
-  REQUIRE(store.SaveTraining("a", "m", adapter, {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(adapter), "").ok());
   const auto damage = [&](const char* file) {
     std::fstream(dir / file, std::ios::in | std::ios::out | std::ios::binary)
         .seekp(-1, std::ios::end)
@@ -228,7 +228,7 @@ TEST_CASE("Checkpoint: a tensor that the shape wants and the file lacks is named
 
 TEST_CASE("Checkpoint: another base model is refused", "[checkpoint]") {
   const TempDir dir;
-  REQUIRE(MakeStore(dir).SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  REQUIRE(MakeStore(dir).SaveTraining("a", StateToSave(TrainedAdapter()), "").ok());
   const auto loaded = MakeStore(dir, "other").Load("a", true, at::kCPU);
   CHECK(loaded.status().code() == absl::StatusCode::kFailedPrecondition);
 }
@@ -245,7 +245,7 @@ TEST_CASE("Checkpoint: a changed byte in any file is found and the file named", 
   CheckpointStore store = MakeStore(dir);
   const std::string name =
       GENERATE("adapter_model.safetensors", "optimizer.safetensors", "adapter_config.json");
-  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(TrainedAdapter()), "").ok());
   const fs::path path = dir / ("a/" + name);
   const unsigned seed = Catch::rngSeed();
   INFO("seed " << seed);
@@ -266,7 +266,7 @@ TEST_CASE("Checkpoint: a changed byte in any file is found and the file named", 
 TEST_CASE("Checkpoint: damage inside a tensor names the tensor", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
-  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(TrainedAdapter()), "").ok());
   std::fstream file(dir / "a/adapter_model.safetensors",
                     std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-1, std::ios::end).put('\x55').flush();
@@ -282,7 +282,7 @@ TEST_CASE("Checkpoint: a save that fails half way leaves nothing behind", "[chec
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small = {.rlim_cur = 2000, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  const auto saved = store.SaveTraining("a", "m", TrainedAdapter(), {}, "");
+  const auto saved = store.SaveTraining("a", StateToSave(TrainedAdapter()), "");
   setrlimit(RLIMIT_FSIZE, &before);
   CHECK_FALSE(saved.ok());
   CHECK_FALSE(fs::exists(dir / "a"));
@@ -292,9 +292,9 @@ TEST_CASE("Checkpoint: a save that fails half way leaves nothing behind", "[chec
 TEST_CASE("Checkpoint: saving again replaces a save that was never committed", "[checkpoint]") {
   const TempDir dir;
   CheckpointStore store = MakeStore(dir);
-  REQUIRE(store.SaveTraining("a", "m", TrainedAdapter(), {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(TrainedAdapter()), "").ok());
   const Adapter second = TrainedAdapter();
-  REQUIRE(store.SaveTraining("a", "m", second, {}, "").ok());
+  REQUIRE(store.SaveTraining("a", StateToSave(second), "").ok());
   CHECK(at::equal(store.Load("a", true, at::kCPU)->adapter->parameters(), second.parameters()));
   CHECK(IsEmptyDir(dir / "tmp"));
 }

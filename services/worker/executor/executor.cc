@@ -142,7 +142,8 @@ class Executor::Thread {
       on_load_failed_(std::move(status));
       return;
     }
-    CheckpointWriter writer(*base_->store, listener_.on_report);  // used by rank 0 only
+    CheckpointWriter writer(*base_->store, listener_.on_report,  // used by rank 0 only
+                            [this](SaveWritten written) { queue_.Push(written); });
     writer_ = &writer;
     VersionFiles version_files(*base_->store, base_->model->device(), versions_.reader);
     // The queue is closed before these threads are joined, so that they never wait for room in it.
@@ -237,7 +238,8 @@ class Executor::Thread {
     options.sampling_share = options_.sampling_share;
     options.model_ops = {.ranks = ranks_ ? ranks_->groups() : RankGroups(),
                          .nonfinite_gradients = options_.nonfinite_gradients,
-                         .adapter_bytes = base_->memory.adapter_bytes};
+                         .adapter_bytes = base_->memory.adapter_bytes,
+                         .save_bytes = base_->memory.save_bytes + base_->memory.host_save_bytes};
     if (options_.version_bytes > 0) options.model_ops.version_bytes = options_.version_bytes;
     const ExecutorParts parts{.model = *base_->model,
                               .tokenizer = base_->tokenizer ? &*base_->tokenizer : nullptr,
@@ -305,15 +307,13 @@ class Executor::Thread {
   }
 
   void Apply(ExecutorItem item) {
-    if (auto* reset = std::get_if<ResetItem>(&item)) {
-      MakeCore(reset->generation);
-    } else if (auto* done = std::get_if<VersionJobDone>(&item)) {
-      core_->Apply(std::move(*done));
-    } else if (auto* written = std::get_if<RecoveryJobDone>(&item)) {
-      core_->Apply(std::move(*written));
-    } else {
-      core_->Apply(std::get<SubmittedCommand>(std::move(item)).command);
-    }
+    std::visit([this](auto&& one) { ApplyOne(std::forward<decltype(one)>(one)); }, std::move(item));
+  }
+  void ApplyOne(ResetItem&& reset) { MakeCore(reset.generation); }
+  void ApplyOne(SubmittedCommand&& submitted) { core_->Apply(std::move(submitted.command)); }
+  template <typename Done>
+  void ApplyOne(Done&& done) {
+    core_->Apply(std::forward<Done>(done));
   }
 
   // Every rank runs the same rounds until one of them stops. Reports of a unit are delivered in the

@@ -100,8 +100,8 @@ class Executor : public ExecutorPort {
 
   void Start();
   // Finishes the running unit, the staged saves, and the snapshot or version that is being written.
-  // Drops waiting snapshots and saves of versions. The other ranks then end too. May be called
-  // twice.
+  // Drops waiting snapshots, saves of versions, and saves without room. The other ranks then end
+  // too. May be called twice.
   void Stop();
   // Like Stop, but waits for other ranks for at most `patience`. Returns false if the thread still
   // waits for one. The process then has to end without it.

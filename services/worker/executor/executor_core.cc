@@ -153,9 +153,13 @@ void ExecutorCore::RunWithYieldPoints(const std::function<void()>& on_yield,
 
 bool ExecutorCore::RunBarriers(const std::function<void()>& on_yield) {
   bool ran = false;
-  while (const std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier()) {
+  const auto may_run = [this](const ModelLanes::Barrier& barrier) {
+    return model_ops_.MayRun(barrier);
+  };
+  while (const std::optional<ModelLanes::Barrier> barrier = lanes_.TakeBarrier(may_run)) {
     ran = true;
-    if (std::holds_alternative<Snapshot>(*barrier)) {
+    if (std::holds_alternative<Snapshot>(*barrier) ||
+        std::holds_alternative<SaveCheckpoint>(*barrier)) {
       RunWithYieldPoints(on_yield, [&] { RunBarrier(*barrier); });
     } else {
       RunBarrier(*barrier);
@@ -366,6 +370,7 @@ MemoryInUse ExecutorCore::memory_in_use() const {
   return {.adapters = model_ops_.AdapterBytes(),
           .versions = versions_.NumBytes(),
           .staging = model_ops_.StagedBytes(),
+          .saves = model_ops_.SaveBytes(),
           .kv_cache = num_blocks * KvCache::kBlockTokens * bytes_per_token};
 }
 

@@ -67,6 +67,47 @@ TEST_CASE("without work, memory kept for tensors to come goes back to the system
   executor.Stop();
 }
 
+int64_t BytesOfSaves(const Executor& executor) {
+  for (const MemoryShare& share : executor.State().memory.shares) {
+    if (share.owner == "saves") return share.used;
+  }
+  return 0;
+}
+
+TEST_CASE("the executor learns when a save no longer takes memory", "[executor]") {
+  const TempDir folder;
+  WriteModelFolder(folder.path());
+  absl::Notification saved;
+  Executor* running = nullptr;
+  Executor executor({.model_name = "tiny",
+                     .model_path = folder.path(),
+                     .checkpoint_root = folder.path() / "checkpoints",
+                     .device = "cpu",
+                     .num_threads = 1,
+                     .memory_fraction = 0.05},
+                    {.on_report =
+                         [&](const ReportEvent& event) {
+                           if (!std::holds_alternative<SaveDone>(event.report)) return;
+                           // The executor's thread has counted the save and publishes that soon.
+                           while (BytesOfSaves(*running) == 0) std::this_thread::yield();
+                           saved.Notify();
+                         },
+                     .on_state_changed = [] {}},
+                    [](absl::Status error) { FAIL(error); });
+  running = &executor;
+  executor.Start();
+  REQUIRE(executor.Submit(CreateAdapter{.request_id = "r", .model_id = "m"}, {}).ok());
+  REQUIRE(
+      executor
+          .Submit(
+              SaveCheckpoint{.request_id = "s", .model_id = "m", .dir = "s", .manifest_json = "{}"},
+              {})
+          .ok());
+  saved.WaitForNotification();
+  while (BytesOfSaves(executor) > 0) std::this_thread::yield();
+  executor.Stop();
+}
+
 TEST_CASE("commands after the stop are cancelled", "[executor]") {
   Executor executor({}, {}, [](absl::Status) {});
   executor.Stop();

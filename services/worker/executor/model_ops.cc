@@ -47,6 +47,10 @@ void WarnIfNonFinite(const OptimStep& command,
           {{"model_id", command.model_id}, {"seq_id", command.seq_id}, {"failed", !metrics.ok()}});
 }
 
+int64_t BytesOfSave(const SaveCheckpoint& command, const Adapter& adapter) {
+  return SnapshotStaging::NumSaveBytes(adapter.sizes(), command.kind == CheckpointKind::kTraining);
+}
+
 // Weights, two moments, the accumulator, and the weights of a version that samples hold.
 constexpr int64_t kBytesPerParameter = 5 * sizeof(float);
 constexpr double kBytesPerGib = 1 << 30;
@@ -126,13 +130,32 @@ int64_t ModelOps::StagingBytes(const std::string& except_id) const {
   return most;
 }
 
+int64_t ModelOps::LargeSaveBytes(const AdapterSizes& sizes) const {
+  if (!model_.device().is_cpu()) return 0;
+  const int64_t bytes = SnapshotStaging::NumSaveBytes(sizes, /*has_moments=*/true);
+  return std::max<int64_t>(0, bytes - options_.save_bytes);
+}
+
+int64_t ModelOps::LargeSaveBytes(const std::string& except_id) const {
+  int64_t most = 0;
+  for (const auto& [model_id, adapter] : adapters_.adapters()) {
+    if (model_id != except_id) most = std::max(most, LargeSaveBytes(adapter->sizes()));
+  }
+  return most;
+}
+
+int64_t ModelOps::SaveBytes() const {
+  const bool has_them = options_.ranks.all.rank() == 0 && model_.device().is_cpu();
+  return has_them ? writer_.staged_bytes() : 0;
+}
+
 int64_t ModelOps::MaxStagingBuffers() const {
-  const int64_t used = versions_.NumStayingBytes() + ModelBytes("");
+  const int64_t used = versions_.NumStayingBytes() + ModelBytes("") + LargeSaveBytes("");
   return used <= options_.adapter_bytes - 2 * StagingBytes("") ? 2 : 1;
 }
 
 int64_t ModelOps::VersionBytes() const {
-  const int64_t used = ModelBytes("") + MaxStagingBuffers() * StagingBytes("");
+  const int64_t used = ModelBytes("") + MaxStagingBuffers() * StagingBytes("") + LargeSaveBytes("");
   return std::clamp<int64_t>(options_.adapter_bytes - used, 0, options_.version_bytes);
 }
 
@@ -141,7 +164,8 @@ absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes
   const int64_t own_staging = SnapshotStaging::NumBytes(sizes, options_.ranks.data.world());
   const int64_t staging =
       std::max(StagingBytes(model_id), model_.device().is_cpu() ? own_staging : 0);
-  const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id) + staging;
+  const int64_t saves = std::max(LargeSaveBytes(model_id), LargeSaveBytes(sizes));
+  const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id) + staging + saves;
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
   if (needed <= free) return absl::OkStatus();
@@ -230,24 +254,45 @@ ModelOps::Outcome ModelOps::Do(const ClearGradient& command) {
   return std::nullopt;
 }
 
+bool ModelOps::MayRun(const ModelLanes::Barrier& barrier) {
+  const auto* save = std::get_if<SaveCheckpoint>(&barrier);
+  if (save == nullptr) return true;
+  const std::shared_ptr<Adapter> adapter = adapters_.Find(save->model_id);
+  if (adapter == nullptr) return true;  // fails at once
+  const int64_t num_bytes = BytesOfSave(*save, *adapter);
+  const auto place = waiting_saves_.find(save->model_id);
+  const bool waits = place != waiting_saves_.end();
+  const bool is_first = waits ? place->second == first_place_ : waiting_saves_.empty();
+  if (is_first && writer_.HasRoom(num_bytes, options_.save_bytes)) {
+    if (waits) {
+      waiting_saves_.erase(place);
+      ++first_place_;
+    }
+    return true;
+  }
+  if (!waits) {
+    waiting_saves_[save->model_id] = end_place_++;
+    LogInfo("a save waits until others are written", {{"model_id", save->model_id},
+                                                      {"bytes", num_bytes},
+                                                      {"staged_bytes", writer_.staged_bytes()},
+                                                      {"save_bytes", options_.save_bytes}});
+  }
+  return false;
+}
+
 ModelOps::Outcome ModelOps::Do(const SaveCheckpoint& command) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Adapter> adapter, Find(command.model_id));
-  StagedSave save{.generation = generation_,
-                  .command = command,
-                  .adapter = std::nullopt,
-                  .last_adam = {},
-                  .weights = nullptr,
-                  .state = *StateOf(adapters_, command.model_id)};
-  const RankGroups& ranks = options_.ranks;
-  if (ranks.data.rank() != 0) return std::nullopt;  // other data ranks have the same state
-  if (command.kind == CheckpointKind::kTraining) {
-    save.adapter = GatherAdapter(*adapter, ranks.tp);
-    save.last_adam = LastAdam(command.model_id);
-  } else {
-    save.weights = GatherWeights(adapter->Publish(), model_.part(), ranks.tp);
-  }
-  if (ranks.tp.rank() != 0) return std::nullopt;  // rank 0 has gathered the whole
-  RETURN_IF_ERROR(writer_.Enqueue(std::move(save)));
+  std::optional<ModelSnapshot> staged =
+      SnapshotStaging::StageSave(command.model_id, *adapter, LastAdam(command.model_id),
+                                 options_.ranks, command.kind == CheckpointKind::kTraining);
+  const int64_t num_bytes = BytesOfSave(command, *adapter);
+  writer_.Add(num_bytes);
+  if (!staged.has_value()) return std::nullopt;  // rank 0 writes the whole
+  writer_.Enqueue({.generation = generation_,
+                   .command = command,
+                   .model = *std::move(staged),
+                   .state = *StateOf(adapters_, command.model_id),
+                   .num_bytes = num_bytes});
   return std::nullopt;
 }
 

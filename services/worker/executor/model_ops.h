@@ -32,11 +32,15 @@ struct ModelOpsOptions {
   RankGroups ranks;
   NonFiniteGradients nonfinite_gradients = NonFiniteGradients::kSkip;
   // Memory for all adapters with their training state, sampler versions and staging buffers of
-  // snapshots. Models that do not fit are refused.
+  // snapshots; on a CPU also for what a save takes beyond `save_bytes`. Models that do not fit are
+  // refused.
   int64_t adapter_bytes = std::numeric_limits<int64_t>::max();
   // Memory for sampler versions; at most what models leave of `adapter_bytes`. More means fewer
   // reads from disk.
   int64_t version_bytes = std::numeric_limits<int64_t>::max();
+  // Memory for staged saves. A save that would exceed it waits until others are written; a larger
+  // one waits for all others. More means that models with a save wait less for the disk.
+  int64_t save_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Executor thread only. All referenced objects must outlive it.
@@ -46,10 +50,14 @@ class ModelOps {
            RecoveryJobs& recovery_jobs, AdapterPool& adapters, VersionTable& versions,
            int64_t generation, const ModelOpsOptions& options);
 
+  // Returns false if `barrier` must wait in its lane: a save without room for its copy, or behind
+  // one that waits. Saves get room in the order in which they first asked. If true, Run it next.
+  bool MayRun(const ModelLanes::Barrier& barrier);
+
   // Runs `barrier` completely or not at all. nullopt: no answer is expected, or the report follows
   // when a save is durable. An exception of torch becomes an OpFailed or the status of a
-  // SnapshotDone. A Snapshot has yield points. If no staging buffer is free, it is queued for
-  // NextSnapshot.
+  // SnapshotDone. A Snapshot and a SaveCheckpoint have yield points. If no staging buffer is free,
+  // a Snapshot is queued for NextSnapshot.
   std::optional<Report> Run(const ModelLanes::Barrier& barrier);
 
   // Returns a snapshot's buffer once it is written.
@@ -60,6 +68,8 @@ class ModelOps {
   // Memory of trainable adapters, and of staged snapshots if they are in device memory.
   int64_t AdapterBytes() const { return ModelBytes(""); }
   int64_t StagedBytes() const { return model_.device().is_cpu() ? staging_.num_bytes() : 0; }
+  // Memory of staged saves, if this rank has them in device memory.
+  int64_t SaveBytes() const;
 
   // Returns the memory that sampler versions may take now.
   int64_t VersionBytes() const;
@@ -95,6 +105,10 @@ class ModelOps {
   // Size of one staging buffer for any model but `except_id`. 0 if buffers are not in device
   // memory.
   int64_t StagingBytes(const std::string& except_id) const;
+  // Memory that the largest save of any model but `except_id` takes beyond save_bytes. 0 if saves
+  // are not in device memory.
+  int64_t LargeSaveBytes(const std::string& except_id) const;
+  int64_t LargeSaveBytes(const AdapterSizes& sizes) const;
   // Returns 2, or 1 if memory is short. One always fits.
   int64_t MaxStagingBuffers() const;
   // ResourceExhausted: no room for an adapter of this size in place of `model_id`. Versions that no
@@ -112,6 +126,10 @@ class ModelOps {
   std::map<std::string, AdamParams> last_adam_;  // by model id; parameters of the last step
   SnapshotStaging staging_;
   std::deque<Snapshot> waiting_snapshots_;  // they wait for a buffer
+  // Places in the line of saves that wait for room, by model id.
+  std::map<std::string, int64_t> waiting_saves_;
+  int64_t first_place_ = 0;
+  int64_t end_place_ = 0;
 };
 
 }  // namespace lathe::worker

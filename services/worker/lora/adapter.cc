@@ -88,18 +88,6 @@ void Adapter::Replace(std::shared_ptr<AdapterWeights> next) {
   if (next != weights_) replaced_ = std::exchange(weights_, std::move(next));
 }
 
-Adapter Adapter::Snapshot() const {
-  Adapter copy = *this;
-  copy.replaced_ = nullptr;
-  copy.gradient = at::Tensor();
-  // Weights on a CPU are shared: they do not change while the copy holds them.
-  if (!parameters().is_cpu()) copy.weights_ = MakeWeights(parameters().to(at::kCPU));
-  for (at::Tensor* moment : {&copy.exp_avg, &copy.exp_avg_sq}) {
-    *moment = moment->to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-  }
-  return copy;
-}
-
 void Adapter::ClearGradient() {
   gradient.zero_();
   window.clear();

@@ -54,9 +54,6 @@ class Adapter {
   std::shared_ptr<AdapterWeights> PrepareNext();
   void Replace(std::shared_ptr<AdapterWeights> next);
 
-  // Returns weights and moments on the CPU, without the accumulator, for a save on another thread.
-  Adapter Snapshot() const;
-
   // Zeroes the accumulator and clears its window.
   void ClearGradient();
 

@@ -102,27 +102,6 @@ at::Tensor PartOfWhole(const at::Tensor& whole, const ModelPart& model, const Lo
   return flat;
 }
 
-std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp) {
-  if (tp.is_alone()) return adapter.Snapshot();
-  const auto gather = [&](const at::Tensor& flat, const at::Tensor& whole) {
-    GatherWhole(flat, adapter.model(), adapter.lora(), tp, whole);
-  };
-  const auto weights = GatherWeights(adapter.Publish(), adapter.model(), tp);
-  if (weights == nullptr) {
-    gather(adapter.exp_avg, {});
-    gather(adapter.exp_avg_sq, {});
-    return std::nullopt;
-  }
-  Adapter whole(WholeModel(adapter.model().whole), adapter.lora(), weights->tensors.flat);
-  whole.gradient = at::Tensor();
-  gather(adapter.exp_avg, whole.exp_avg);
-  gather(adapter.exp_avg_sq, whole.exp_avg_sq);
-  whole.num_steps = adapter.num_steps;
-  whole.applied_seq = adapter.applied_seq;
-  whole.window = adapter.window;
-  return whole;
-}
-
 std::shared_ptr<const AdapterWeights> GatherWeights(std::shared_ptr<const AdapterWeights> weights,
                                                     const ModelPart& model, const RankGroup& tp) {
   if (tp.is_alone()) return weights;

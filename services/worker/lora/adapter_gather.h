@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/lora/adapter.h"
@@ -21,10 +20,6 @@ void GatherWhole(const at::Tensor& flat, const ModelPart& model, const LoraSpec&
 // Inverse of GatherWhole: returns this rank's part of `whole`, [NumAdapterParameters of `model`]
 // fp32 on the CPU. Returns `whole` itself if the model is not sharded.
 at::Tensor PartOfWhole(const at::Tensor& whole, const ModelPart& model, const LoraSpec& lora);
-
-// Returns the whole adapter without its accumulator, on the CPU of rank 0 of tp. nullopt on other
-// ranks.
-std::optional<Adapter> GatherAdapter(const Adapter& adapter, const RankGroup& tp);
 
 // Returns the whole weights on the CPU of rank 0 of tp, nullptr on other ranks. Returns `weights`
 // themselves if there is one rank.

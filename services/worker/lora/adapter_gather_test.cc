@@ -2,6 +2,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "services/worker/testing/test_parts.h"
 #include "services/worker/testing/test_rank_groups.h"
 
@@ -14,9 +19,6 @@ Adapter RandomWhole(const DecoderSpec& spec) {
   Adapter adapter(WholeModel(spec), kLora, at::kCPU);
   adapter.MutableParameters().normal_();
   adapter.exp_avg.normal_();
-  adapter.exp_avg_sq.uniform_();
-  adapter.num_steps = 7;
-  adapter.applied_seq = 41;
   return adapter;
 }
 
@@ -39,28 +41,22 @@ TEST_CASE("AdapterMatrix: features of other ranks are those of their layouts", "
   }
 }
 
-TEST_CASE("GatherAdapter: the first rank gets what the parts were cut from, the others nothing",
+TEST_CASE("GatherWhole: the first rank gets what the parts were cut from, the others no weights",
           "[lora][ranks]") {
   const DecoderSpec spec = TestSpec(GENERATE(1, 2));
   const int tp = GENERATE(1, 2, 4);
   const Adapter whole = RandomWhole(spec);
-  const auto gathered = AsMesh(1, tp, [&](const RankGroups& ranks) {
+  using Gathered = std::pair<std::shared_ptr<const AdapterWeights>, at::Tensor>;
+  const auto gathered = AsMesh(1, tp, [&](const RankGroups& ranks) -> Gathered {
     const ModelPart part = TestPart(spec, ranks.tp.rank(), tp);
-    Adapter adapter(part, kLora, CutFlat(whole.parameters(), part, kLora));
-    adapter.exp_avg = CutFlat(whole.exp_avg, part, kLora);
-    adapter.exp_avg_sq = CutFlat(whole.exp_avg_sq, part, kLora);
-    adapter.num_steps = whole.num_steps;
-    adapter.applied_seq = whole.applied_seq;
-    return GatherAdapter(adapter, ranks.tp);
+    const Adapter adapter(part, kLora, CutFlat(whole.parameters(), part, kLora));
+    const at::Tensor moment = at::full_like(whole.exp_avg, NAN);
+    GatherWhole(CutFlat(whole.exp_avg, part, kLora), part, kLora, ranks.tp, moment);
+    return {GatherWeights(adapter.Publish(), part, ranks.tp), moment};
   });
-  for (size_t rank = 1; rank < gathered.size(); ++rank) CHECK_FALSE(gathered[rank].has_value());
-  const Adapter& first = gathered[0].value();
-  CHECK(at::equal(first.parameters(), whole.parameters()));
-  CHECK(at::equal(first.exp_avg, whole.exp_avg));
-  CHECK(at::equal(first.exp_avg_sq, whole.exp_avg_sq));
-  CHECK(first.num_steps == 7);
-  CHECK(first.applied_seq == 41);
-  CHECK_FALSE(first.gradient.defined());
+  for (size_t rank = 1; rank < gathered.size(); ++rank) CHECK(gathered[rank].first == nullptr);
+  CHECK(at::equal(gathered[0].first->tensors.flat, whole.parameters()));
+  CHECK(at::equal(gathered[0].second, whole.exp_avg));
 }
 
 TEST_CASE("PartOfWhole: every rank gets the part that it holds", "[lora]") {

@@ -157,15 +157,4 @@ TEST_CASE("Adapter: the next weights lie in memory without readers", "[lora]") {
   CHECK(at::equal(adapter.parameters(), before + 3));
 }
 
-TEST_CASE("Adapter: a snapshot keeps weights and moments while the adapter goes on", "[lora]") {
-  Adapter adapter(WholeModel(SmallSpec()), {.rank = 2}, at::kCPU);
-  const at::Tensor before = adapter.parameters().clone();
-  const Adapter snapshot = adapter.Snapshot();
-  adapter.MutableParameters().add_(1);
-  adapter.exp_avg.fill_(2);
-  CHECK(at::equal(snapshot.parameters(), before));
-  CHECK(snapshot.exp_avg.max().item<double>() == 0);
-  CHECK_FALSE(snapshot.gradient.defined());
-}
-
 }  // namespace lathe::worker

@@ -136,7 +136,7 @@ struct Worker {
     Drain();
   }
 
-  // Runs until no work is left, versions are read, snapshots are written and saves are finished.
+  // Runs until no work is left, versions are read and snapshots are written.
   std::vector<ReportEvent> Drain() {
     while (core.RunUnit() || RunVersionJob() || RunRecoveryJob()) {
     }
@@ -165,12 +165,19 @@ struct Worker {
     return std::nullopt;
   }
 
-  ReportEvent NextSave() { return *saves.Pop(); }
+  // Waits for the next save, and lets the core know that its memory is free.
+  ReportEvent NextSave() {
+    ReportEvent event = *saves.Pop();
+    core.Apply(*written.Pop());
+    return event;
+  }
 
   TempDir dir;
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store;
-  CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
+  BoundedQueue<SaveWritten> written{1024};
+  CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); },
+                          [this](SaveWritten one) { written.Push(one); }};
   ServedVersions served_versions;
   DirectReader reader;
   FakeVersionJobs version_jobs{store, &reader};

@@ -24,4 +24,15 @@ inline CheckpointStore MakeStore(const TempDir& dir, const std::string& base_has
   return CheckpointStore(dir.path(), WholeModel(SmallModel()), "base", base_hash);
 }
 
+// Returns the state of model "m" with this adapter; shares its tensors.
+inline ModelSnapshot StateToSave(const Adapter& adapter, const AdamParams& last_adam = {}) {
+  return {.model_id = "m",
+          .weights = adapter.Publish(),
+          .exp_avg = adapter.exp_avg,
+          .exp_avg_sq = adapter.exp_avg_sq,
+          .num_steps = adapter.num_steps,
+          .last_adam = last_adam,
+          .applied_seq = adapter.applied_seq};
+}
+
 }  // namespace lathe::worker

@@ -126,7 +126,7 @@ struct ExecutorBench::Parts {
   const Model& model;
   const std::filesystem::path dir;
   CheckpointStore store;
-  CheckpointWriter writer{store, [](ReportEvent) {}};
+  CheckpointWriter writer{store, [](ReportEvent) {}, [](SaveWritten) {}};
   RealClock clock;
   BoundedQueue<VersionJobDone> done{16};
   VersionFiles files{store, model.device()};

@@ -26,6 +26,7 @@ RoundItem ToRoundItem(const ExecutorItem& item) {
   }
   if (const auto* reset = std::get_if<ResetItem>(&item)) return RoundReset{reset->generation};
   if (const auto* read = std::get_if<VersionJobDone>(&item)) return RoundVersionJob{read->ticket};
+  if (const auto* saved = std::get_if<SaveWritten>(&item)) return RoundSave{saved->num_bytes};
   const auto& written = std::get<RecoveryJobDone>(item);
   return RoundRecoveryJob{written.number, StatusOf(written)};
 }
@@ -264,6 +265,8 @@ std::vector<ExecutorItem> Lockstep::Follow(const std::string& encoded, int64_t g
       items.push_back(ResetItem{generation});
     } else if (const auto* job = std::get_if<RoundVersionJob>(&item)) {
       items.emplace_back(FinishVersionJob(job->ticket));
+    } else if (const auto* saved = std::get_if<RoundSave>(&item)) {
+      items.emplace_back(SaveWritten{saved->num_bytes});
     } else {
       items.push_back(FinishRecoveryJob(generation, std::get<RoundRecoveryJob>(item)));
     }

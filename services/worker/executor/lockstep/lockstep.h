@@ -16,6 +16,7 @@
 #include "services/worker/collectives/rank_group.h"
 #include "services/worker/executor/lockstep/lockstep_round.h"
 #include "services/worker/executor/planning/time_share.h"
+#include "services/worker/executor/saves/checkpoint_writer.h"
 #include "services/worker/executor/versions/recovery_files.h"
 #include "services/worker/executor/versions/version_files.h"
 #include "services/worker/ops/commands.h"
@@ -31,7 +32,8 @@ struct ResetItem {
   int64_t generation = 0;
 };
 
-using ExecutorItem = std::variant<SubmittedCommand, ResetItem, VersionJobDone, RecoveryJobDone>;
+using ExecutorItem =
+    std::variant<SubmittedCommand, ResetItem, VersionJobDone, RecoveryJobDone, SaveWritten>;
 
 // The result of an ExecutorCore depends only on the items it applies, their order, and whose unit
 // is next. Rank 0 decides these in rounds, and the other ranks follow. Work that each rank does for

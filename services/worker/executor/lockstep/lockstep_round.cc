@@ -17,6 +17,7 @@ void Write(const RoundRecoveryJob& item, PackWriter& writer) {
   writer.Number(static_cast<int64_t>(item.status.code()));
   writer.Text(std::string(item.status.message()));
 }
+void Write(const RoundSave& item, PackWriter& writer) { writer.Number(item.num_bytes); }
 
 // Reads the alternative `index` of RoundItem; nullopt: there is none.
 std::optional<RoundItem> Read(int64_t index, PackReader& reader) {
@@ -32,6 +33,8 @@ std::optional<RoundItem> Read(int64_t index, PackReader& reader) {
       const auto code = static_cast<absl::StatusCode>(reader.Number());
       return RoundRecoveryJob{number, absl::Status(code, reader.Text())};
     }
+    case 4:
+      return RoundSave{reader.Number()};
     default:
       return std::nullopt;
   }

@@ -33,7 +33,13 @@ struct RoundRecoveryJob {
   absl::Status status;
 };
 
-using RoundItem = std::variant<RoundCommand, RoundReset, RoundVersionJob, RoundRecoveryJob>;
+// A save that rank 0 no longer holds.
+struct RoundSave {
+  int64_t num_bytes = 0;
+};
+
+using RoundItem =
+    std::variant<RoundCommand, RoundReset, RoundVersionJob, RoundRecoveryJob, RoundSave>;
 
 std::string EncodeRoundItems(const std::vector<RoundItem>& items);
 // Internal: `encoded` is not a result of EncodeRoundItems.

@@ -208,6 +208,18 @@ TEST_CASE("the outcome of a write by rank 0 is applied on the other ranks too", 
   }
 }
 
+TEST_CASE("a save that rank 0 has written is written for all, of whatever generation",
+          "[lockstep]") {
+  const auto outcomes = InLockstep(2, [](int rank, Lockstep& lockstep, auto& queue) -> Outcome {
+    if (rank == 0) queue.Push(SaveWritten{7});
+    return {.round = lockstep.Next({.generation = 3})};
+  });
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.round.has_value());
+    CHECK(std::get<SaveWritten>(outcome.round->items.at(0)).num_bytes == 7);
+  }
+}
+
 TEST_CASE("a job that the leader has no room for ends before older ones, on all ranks",
           "[lockstep]") {
   class RoomForOne : public RecoveryJobs {

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,11 +25,12 @@ Decoder PartModel(int64_t index, int64_t tp) {
 
 // The operations of one rank. Its saves are below `dir`.
 struct Rank {
-  Rank(const fs::path& dir, const RankGroups& groups, const std::string& base_hash = "hash")
+  Rank(const fs::path& dir, const RankGroups& groups, const std::string& base_hash = "hash",
+       int64_t save_bytes = std::numeric_limits<int64_t>::max())
       : model(PartModel(groups.tp.rank(), groups.tp.world())),
         store(dir, model.part(), "base", base_hash),
         ops(model, store, writer, recovery_jobs, adapters, versions, /*generation=*/1,
-            {.ranks = groups}) {}
+            {.ranks = groups, .save_bytes = save_bytes}) {}
 
   // Returns the error's message, or "".
   std::string Run(const ModelLanes::Barrier& barrier) {
@@ -47,7 +49,8 @@ struct Rank {
   Decoder model;
   BoundedQueue<ReportEvent> saves{16};
   CheckpointStore store;
-  CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); }};
+  CheckpointWriter writer{store, [this](ReportEvent event) { saves.Push(std::move(event)); },
+                          [](SaveWritten) {}};
   FakeVersionJobs version_jobs{store};
   FakeRecoveryJobs recovery_jobs{store};
   AdapterPool adapters;
@@ -106,6 +109,28 @@ TEST_CASE("ranks that step and save together write what one rank writes", "[rank
   for (const char* name : {"t", "s", "e"}) {
     CheckSame(ReadFiles(dir / "many" / name), ReadFiles(dir / "alone" / name));
   }
+}
+
+TEST_CASE("ranks let the same saves wait, whoever has their memory", "[ranks]") {
+  const auto [data, tp] = GENERATE(table<int, int>({{1, 2}, {2, 1}, {2, 2}}));
+  INFO("data " << data << " tp " << tp);
+  const TempDir dir;
+  const std::vector<std::string> errors = AsMesh(data, tp, [&](const RankGroups& groups) {
+    Rank rank(dir.path(), groups, "hash", /*save_bytes=*/1);
+    std::string error = rank.Run(kCreate) + rank.Run(CreateAdapter{"create", "n", kCreate.lora});
+    SaveCheckpoint other = SaveOf(CheckpointKind::kTraining, "u");
+    other.model_id = "n";
+    if (!rank.ops.MayRun(other)) error += "waits for nothing";
+    error += rank.Run(SaveOf(CheckpointKind::kTraining, "t"));
+    if (rank.ops.MayRun(other)) error += "does not wait";
+    const int64_t whole = rank.adapters.Find("m")->sizes().whole;
+    if (rank.writer.staged_bytes() != 12 * whole) error += "other bytes";
+    if (rank.ops.SaveBytes() != (groups.all.rank() == 0 ? 12 * whole : 0)) error += "no memory";
+    rank.writer.Remove({rank.writer.staged_bytes()});
+    if (!rank.ops.MayRun(other)) error += "still waits";
+    return error;
+  });
+  CHECK(errors == std::vector<std::string>(data * tp));
 }
 
 TEST_CASE("a snapshot with an open window puts every rank back where it was", "[ranks]") {

@@ -39,12 +39,13 @@ void ModelLanes::EndTrain(const std::string& model_id) {
   if (it->second.num_running_trains == 0 && it->second.waiting.empty()) lanes_.erase(it);
 }
 
-std::optional<ModelLanes::Barrier> ModelLanes::TakeBarrier() {
+std::optional<ModelLanes::Barrier> ModelLanes::TakeBarrier(
+    const std::function<bool(const Barrier&)>& may_run) {
   for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
     Lane& lane = it->second;
     if (lane.num_running_trains > 0) continue;
     auto* first = std::get_if<Barrier>(&lane.waiting.front());
-    if (first == nullptr) continue;
+    if (first == nullptr || !may_run(*first)) continue;
     Barrier barrier = std::move(*first);
     lane.waiting.pop_front();
     if (lane.waiting.empty()) lanes_.erase(it);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,8 +30,9 @@ class ModelLanes {
   std::vector<TrainRequest> TakeTrains();
   void EndTrain(const std::string& model_id);
 
-  // Returns a barrier with nothing before it in its lane; nullopt: none.
-  std::optional<Barrier> TakeBarrier();
+  // Returns a barrier with nothing before it in its lane, for which `may_run` returns true;
+  // nullopt: none. The others wait in their lanes.
+  std::optional<Barrier> TakeBarrier(const std::function<bool(const Barrier&)>& may_run);
 
  private:
   struct Lane {

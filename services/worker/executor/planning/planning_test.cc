@@ -31,6 +31,8 @@ std::vector<std::string> Ids(const std::vector<TrainRequest>& requests) {
   return ids;
 }
 
+bool AnyMayRun(const ModelLanes::Barrier&) { return true; }
+
 TEST_CASE("train requests before a barrier are taken together, those behind it wait",
           "[executor]") {
   ModelLanes lanes;
@@ -39,15 +41,32 @@ TEST_CASE("train requests before a barrier are taken together, those behind it w
   lanes.Push(Step("a", 3));
   lanes.Push(Train("a", 4));
   CHECK(Ids(lanes.TakeTrains()) == std::vector<std::string>{"a1", "a2"});
-  CHECK_FALSE(lanes.TakeBarrier().has_value());
+  CHECK_FALSE(lanes.TakeBarrier(AnyMayRun).has_value());
   CHECK(lanes.TakeTrains().empty());
   lanes.EndTrain("a");
-  CHECK_FALSE(lanes.TakeBarrier().has_value());
+  CHECK_FALSE(lanes.TakeBarrier(AnyMayRun).has_value());
   lanes.EndTrain("a");
-  const auto barrier = lanes.TakeBarrier();
+  const auto barrier = lanes.TakeBarrier(AnyMayRun);
   REQUIRE(barrier.has_value());
   CHECK(std::get<OptimStep>(*barrier).seq_id == 3);
   CHECK(Ids(lanes.TakeTrains()) == std::vector<std::string>{"a4"});
+}
+
+TEST_CASE("a barrier that may not run yet holds back its own model only", "[executor]") {
+  ModelLanes lanes;
+  lanes.Push(Step("a", 1));
+  lanes.Push(Step("a", 2));
+  lanes.Push(Step("b", 1));
+  const auto not_a = [](const ModelLanes::Barrier& barrier) { return ModelIdOf(barrier) != "a"; };
+  const auto first = lanes.TakeBarrier(not_a);
+  REQUIRE(first.has_value());
+  CHECK(ModelIdOf(*first) == "b");
+  CHECK_FALSE(lanes.TakeBarrier(not_a).has_value());
+  for (const int64_t seq_id : {1, 2}) {
+    const auto barrier = lanes.TakeBarrier(AnyMayRun);
+    REQUIRE(barrier.has_value());
+    CHECK(std::get<OptimStep>(*barrier).seq_id == seq_id);
+  }
 }
 
 TEST_CASE("models do not wait for each other", "[executor]") {
@@ -56,19 +75,19 @@ TEST_CASE("models do not wait for each other", "[executor]") {
   lanes.Push(Step("a", 2));
   lanes.Push(Step("b", 1));
   CHECK(Ids(lanes.TakeTrains()) == std::vector<std::string>{"a1"});
-  const auto barrier = lanes.TakeBarrier();
+  const auto barrier = lanes.TakeBarrier(AnyMayRun);
   REQUIRE(barrier.has_value());
   CHECK(ModelIdOf(*barrier) == "b");
-  CHECK_FALSE(lanes.TakeBarrier().has_value());
+  CHECK_FALSE(lanes.TakeBarrier(AnyMayRun).has_value());
 }
 
 TEST_CASE("barriers of one model keep their order", "[executor]") {
   ModelLanes lanes;
   lanes.Push(Step("a", 1));
   lanes.Push(ModelLanes::Barrier(SaveCheckpoint{.request_id = "save", .model_id = "a"}));
-  CHECK(std::holds_alternative<OptimStep>(*lanes.TakeBarrier()));
-  CHECK(std::holds_alternative<SaveCheckpoint>(*lanes.TakeBarrier()));
-  CHECK_FALSE(lanes.TakeBarrier().has_value());
+  CHECK(std::holds_alternative<OptimStep>(*lanes.TakeBarrier(AnyMayRun)));
+  CHECK(std::holds_alternative<SaveCheckpoint>(*lanes.TakeBarrier(AnyMayRun)));
+  CHECK_FALSE(lanes.TakeBarrier(AnyMayRun).has_value());
 }
 
 TEST_CASE("a use without competition gets the whole device", "[executor]") {

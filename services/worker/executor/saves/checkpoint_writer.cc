@@ -1,6 +1,7 @@
 #include "services/worker/executor/saves/checkpoint_writer.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -16,12 +17,6 @@
 namespace lathe::worker {
 namespace {
 
-// Returns the size of the checkpoint. A training checkpoint has weights and both moments.
-int64_t NumBytes(const StagedSave& save) {
-  if (save.adapter) return 3 * int64_t{sizeof(float)} * save.adapter->num_parameters();
-  return save.weights->num_bytes();
-}
-
 // Adds the needed and the free bytes to the error of a full disk.
 absl::Status WithRoom(const absl::Status& status, const std::filesystem::path& root,
                       int64_t needed_bytes) {
@@ -36,31 +31,53 @@ absl::Status WithRoom(const absl::Status& status, const std::filesystem::path& r
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointStore& store,
-                                   std::function<void(ReportEvent)> on_report)
-    : store_(store), on_report_(std::move(on_report)), thread_("checkpoints", [this] { Run(); }) {}
+                                   std::function<void(ReportEvent)> on_report,
+                                   std::function<void(SaveWritten)> on_written)
+    : store_(store),
+      on_report_(std::move(on_report)),
+      on_written_(std::move(on_written)),
+      thread_("checkpoints", [this] { Run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() { queue_.Close(); }
 
-absl::Status CheckpointWriter::Enqueue(StagedSave save) {
-  if (queue_.TryPush(std::move(save))) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%d saves are waiting, limit is %d", queue_.size(), kMaxQueuedSaves));
+void CheckpointWriter::Add(int64_t num_bytes) {
+  ++num_staged_;
+  staged_bytes_ += num_bytes;
+}
+
+void CheckpointWriter::Remove(const SaveWritten& written) {
+  --num_staged_;
+  staged_bytes_ -= written.num_bytes;
+}
+
+bool CheckpointWriter::HasRoom(int64_t num_bytes, int64_t max_bytes) const {
+  if (num_staged_ == 0) return true;
+  return num_staged_ < kMaxStagedSaves && staged_bytes_ + num_bytes <= max_bytes;
+}
+
+void CheckpointWriter::Enqueue(StagedSave save) {
+  queue_.Push(std::move(save));  // does not wait, because HasRoom bounds the staged saves
 }
 
 void CheckpointWriter::Run() {
   const c10::InferenceMode no_autograd;
-  while (std::optional<StagedSave> save = queue_.Pop()) on_report_(Write(*save));
+  while (std::optional<StagedSave> save = queue_.Pop()) {
+    ReportEvent event = Write(*save);
+    const SaveWritten written{save->num_bytes};
+    save.reset();
+    on_report_(std::move(event));
+    on_written_(written);
+  }
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
   const SaveCheckpoint& command = save.command;
   switch (command.kind) {
     case CheckpointKind::kTraining:
-      return store_.SaveTraining(command.dir, command.model_id, *save.adapter, save.last_adam,
-                                 command.manifest_json);
+      return store_.SaveTraining(command.dir, save.model, command.manifest_json);
     case CheckpointKind::kSampler:
-      return store_.SaveSampler(command.dir, command.model_id, *save.weights,
-                                save.state.applied_seq, command.manifest_json);
+      return store_.SaveSampler(command.dir, command.model_id, *save.model.weights,
+                                save.model.applied_seq, command.manifest_json);
     case CheckpointKind::kExternal:
     case CheckpointKind::kSnapshot:  // never in a SaveCheckpoint
       break;
@@ -69,8 +86,8 @@ absl::StatusOr<SavedCheckpoint> CheckpointWriter::Save(const StagedSave& save) {
   for (const std::string& text : command.age_recipients) {
     ASSIGN_OR_RETURN(recipients.emplace_back(), ParseAgeRecipient(text));
   }
-  return store_.SaveExternal(command.dir, command.model_id, *save.weights, save.state.applied_seq,
-                             recipients, command.manifest_json);
+  return store_.SaveExternal(command.dir, command.model_id, *save.model.weights,
+                             save.model.applied_seq, recipients, command.manifest_json);
 }
 
 ReportEvent CheckpointWriter::Write(const StagedSave& save) {
@@ -83,7 +100,7 @@ ReportEvent CheckpointWriter::Write(const StagedSave& save) {
     event.report = SaveDone{command.request_id, saved->size_bytes, saved->manifest_sha256};
   } else {
     event.report =
-        OpFailed{command.request_id, WithRoom(saved.status(), store_.root(), NumBytes(save))};
+        OpFailed{command.request_id, WithRoom(saved.status(), store_.root(), save.num_bytes)};
   }
   return event;
 }

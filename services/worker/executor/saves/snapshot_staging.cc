@@ -18,7 +18,7 @@ constexpr int64_t kBiteNumbers = int64_t{8} << 20;
 constexpr int64_t kGrainNumbers = int64_t{1} << 18;
 
 // Copies with yield points. Returns the time without them.
-absl::Duration CopyInPieces(const at::Tensor& from, const at::Tensor& to) {
+absl::Duration CopyInBites(const at::Tensor& from, const at::Tensor& to) {
   auto began = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return absl::FromChrono(std::chrono::steady_clock::now() - began); };
   if (!from.is_cpu()) {
@@ -38,6 +38,55 @@ absl::Duration CopyInPieces(const at::Tensor& from, const at::Tensor& to) {
     began = std::chrono::steady_clock::now();
   }
   return spent;
+}
+
+// Parts of a buffer, one after the other. Without a buffer they are undefined.
+class BufferParts {
+ public:
+  explicit BufferParts(at::Tensor buffer) : buffer_(std::move(buffer)) {}
+
+  at::Tensor Take(int64_t size) {
+    if (!buffer_.defined()) return {};
+    return buffer_.narrow(0, std::exchange(used_, used_ + size), size);
+  }
+
+  // Returns a copy of `from`, and adds the time without yields to `spent`.
+  at::Tensor Copy(const at::Tensor& from, absl::Duration& spent) {
+    const at::Tensor to = Take(from.numel());
+    spent += CopyInBites(from, to);
+    return to;
+  }
+
+ private:
+  const at::Tensor buffer_;
+  int64_t used_ = 0;
+};
+
+ModelSnapshot WithoutTensors(const std::string& model_id, const Adapter& adapter,
+                             const AdamParams& last_adam) {
+  return {.model_id = model_id,
+          .num_steps = adapter.num_steps,
+          .last_adam = last_adam,
+          .applied_seq = adapter.applied_seq,
+          .window = {adapter.window.begin(), adapter.window.end()}};
+}
+
+// Gathers weights, and moments if the model is to have them, in `parts` of rank 0 of tp.
+void GatherState(const Adapter& adapter, const RankGroup& tp, bool has_moments, BufferParts& parts,
+                 ModelSnapshot& model) {
+  const ModelPart& part = adapter.model();
+  const auto gather = [&](const at::Tensor& flat) {
+    const at::Tensor to = parts.Take(adapter.sizes().whole);
+    GatherWhole(flat, part, adapter.lora(), tp, to);
+    return to;
+  };
+  const at::Tensor weights = gather(adapter.parameters());
+  if (has_moments) {
+    model.exp_avg = gather(adapter.exp_avg);
+    model.exp_avg_sq = gather(adapter.exp_avg_sq);
+  }
+  if (!weights.defined()) return;
+  model.weights = MakeAdapterWeights(weights, WholeModel(part.whole), adapter.lora());
 }
 
 }  // namespace
@@ -60,51 +109,28 @@ void SnapshotStaging::Free(at::Tensor buffer) {
 }
 
 void SnapshotStaging::CopyTensors(const Adapter& adapter, StagedModel& staged) {
-  const int64_t size = adapter.num_parameters();
-  staged.buffer = TakeBuffer(3 * size);
-  int64_t used = 0;
-  const auto copy = [&](const at::Tensor& from) {
-    const at::Tensor to = staged.buffer.narrow(0, std::exchange(used, used + size), size);
-    staged.staging_time += CopyInPieces(from, to);
-    return to;
-  };
+  staged.buffer = TakeBuffer(3 * adapter.num_parameters());
+  BufferParts parts(staged.buffer);
   staged.model.weights = adapter.Publish();
-  staged.model.exp_avg = copy(adapter.exp_avg);
-  staged.model.exp_avg_sq = copy(adapter.exp_avg_sq);
-  if (!adapter.window.empty()) staged.model.gradient = copy(adapter.gradient);
+  staged.model.exp_avg = parts.Copy(adapter.exp_avg, staged.staging_time);
+  staged.model.exp_avg_sq = parts.Copy(adapter.exp_avg_sq, staged.staging_time);
+  if (adapter.window.empty()) return;
+  staged.model.gradient = parts.Copy(adapter.gradient, staged.staging_time);
 }
 
 // Except for the gradient, all data ranks have the same state, and the first one's is used.
 void SnapshotStaging::GatherTensors(const Adapter& adapter, const RankGroups& ranks,
                                     StagedModel& staged) {
   const auto began = std::chrono::steady_clock::now();
-  const ModelPart& part = adapter.model();
-  const LoraSpec& lora = adapter.lora();
-  const int64_t whole = adapter.sizes().whole;
   const int64_t shares = ranks.data.world() * adapter.sizes().shares;
-  const bool is_first = ranks.all.rank() == 0;
-  if (is_first) staged.buffer = TakeBuffer(3 * whole + shares);
-  int64_t used = 0;
-  const auto take = [&](int64_t size) {
-    if (!is_first) return at::Tensor();
-    return staged.buffer.narrow(0, std::exchange(used, used + size), size);
-  };
-  const auto gather = [&](const at::Tensor& flat) {
-    const at::Tensor to = take(whole);
-    GatherWhole(flat, part, lora, ranks.tp, to);
-    return to;
-  };
+  if (ranks.all.rank() == 0) staged.buffer = TakeBuffer(3 * adapter.sizes().whole + shares);
+  BufferParts parts(staged.buffer);
   if (ranks.data.rank() == 0) {
-    const at::Tensor weights = gather(adapter.parameters());
-    staged.model.exp_avg = gather(adapter.exp_avg);
-    staged.model.exp_avg_sq = gather(adapter.exp_avg_sq);
-    if (is_first) {
-      staged.model.weights = MakeAdapterWeights(weights, WholeModel(part.whole), lora);
-    }
+    GatherState(adapter, ranks.tp, /*has_moments=*/true, parts, staged.model);
   }
   if (!adapter.window.empty()) {
-    staged.model.gradient = take(shares);
-    GatherShares(adapter.gradient, part, lora, ranks, staged.model.gradient);
+    staged.model.gradient = parts.Take(shares);
+    GatherShares(adapter.gradient, adapter.model(), adapter.lora(), ranks, staged.model.gradient);
   }
   staged.model.num_data_ranks = ranks.data.world();
   staged.staging_time = absl::FromChrono(std::chrono::steady_clock::now() - began);
@@ -113,11 +139,7 @@ void SnapshotStaging::GatherTensors(const Adapter& adapter, const RankGroups& ra
 StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& adapter,
                                    const AdamParams& last_adam, const RankGroups& ranks) {
   StagedModel staged;
-  staged.model = {.model_id = model_id,
-                  .num_steps = adapter.num_steps,
-                  .last_adam = last_adam,
-                  .applied_seq = adapter.applied_seq,
-                  .window = {adapter.window.begin(), adapter.window.end()}};
+  staged.model = WithoutTensors(model_id, adapter, last_adam);
   if (ranks.all.is_alone()) {
     CopyTensors(adapter, staged);
   } else {
@@ -125,6 +147,36 @@ StagedModel SnapshotStaging::Stage(const std::string& model_id, const Adapter& a
   }
   ++num_taken_;
   return staged;
+}
+
+std::optional<ModelSnapshot> SnapshotStaging::StageSave(const std::string& model_id,
+                                                        const Adapter& adapter,
+                                                        const AdamParams& last_adam,
+                                                        const RankGroups& ranks, bool has_moments) {
+  if (ranks.data.rank() != 0) return std::nullopt;  // the first data rank has the same state
+  ModelSnapshot model = WithoutTensors(model_id, adapter, last_adam);
+  const auto allocate = [&](int64_t num_tensors) {
+    return at::empty({num_tensors * adapter.sizes().whole}, at::kFloat);
+  };
+  if (!ranks.tp.is_alone()) {
+    const bool is_first = ranks.tp.rank() == 0;
+    BufferParts parts(is_first ? allocate(has_moments ? 3 : 1) : at::Tensor());
+    GatherState(adapter, ranks.tp, has_moments, parts, model);
+    if (!is_first) return std::nullopt;
+    return model;
+  }
+  model.weights = adapter.Publish();
+  if (!adapter.parameters().is_cpu()) {
+    model.weights =
+        MakeAdapterWeights(adapter.parameters().to(at::kCPU), adapter.model(), adapter.lora());
+  }
+  if (has_moments) {
+    BufferParts parts(allocate(2));
+    absl::Duration spent;  // not reported
+    model.exp_avg = parts.Copy(adapter.exp_avg, spent);
+    model.exp_avg_sq = parts.Copy(adapter.exp_avg_sq, spent);
+  }
+  return model;
 }
 
 void SnapshotStaging::GiveBack(at::Tensor buffer, int64_t max_buffers) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "services/worker/checkpoint/checkpoint_store.h"
@@ -19,15 +20,22 @@ struct StagedModel {
   absl::Duration staging_time;  // without yields
 };
 
-// A few buffers for all models. They are reused, because fresh pages cost more than the copy.
-// Weights are not copied: they do not change while they are referenced. With several ranks, rank 0
-// gathers the whole model in its buffer. Executor thread only.
+// Copies models for snapshots and saves. A single rank yields after each bite of a copy; the
+// adapter must not change then. Several ranks all make the same calls, and do not yield. Rank 0
+// then gathers the whole model. Weights on a CPU are not copied: they do not change while they are
+// referenced. Snapshots have a few buffers for all models. They are reused, because fresh pages
+// cost more than the copy. Executor thread only.
 class SnapshotStaging {
  public:
-  // Memory of a staged model: two moments and the accumulator in a buffer, and the weights,
+  // Memory of a staged snapshot: two moments and the accumulator in a buffer, and the weights,
   // referenced or in the buffer. The same on every rank.
   static int64_t NumBytes(const AdapterSizes& sizes, int64_t num_data_ranks) {
     return (3 * sizes.whole + num_data_ranks * sizes.shares) * int64_t{sizeof(float)};
+  }
+
+  // Memory of a staged save, with the weights that it may share. The same on every rank.
+  static int64_t NumSaveBytes(const AdapterSizes& sizes, bool has_moments) {
+    return (has_moments ? 3 : 1) * sizes.whole * int64_t{sizeof(float)};
   }
 
   // Size of all buffers, used or not.
@@ -36,12 +44,17 @@ class SnapshotStaging {
   bool HasFree(int64_t max_buffers) const { return num_taken_ < max_buffers; }
 
   // Copies the model's current state into one of `max_buffers` buffers, one of which must be free.
-  // A single rank yields during the copy; the adapter must not change then. Several ranks all call
-  // it, and do not yield. Throws if memory runs out.
+  // Throws if memory runs out.
   StagedModel Stage(const std::string& model_id, const Adapter& adapter,
                     const AdamParams& last_adam, const RankGroups& ranks);
   // Returns the buffer once it is written or discarded.
   void GiveBack(at::Tensor buffer, int64_t max_buffers);
+
+  // Returns the model's current state without its accumulator, for a save, in memory of its own.
+  // nullopt on other ranks than 0. Throws if memory runs out.
+  static std::optional<ModelSnapshot> StageSave(const std::string& model_id, const Adapter& adapter,
+                                                const AdamParams& last_adam,
+                                                const RankGroups& ranks, bool has_moments);
 
  private:
   at::Tensor TakeBuffer(int64_t num_floats);

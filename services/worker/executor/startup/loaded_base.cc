@@ -72,6 +72,7 @@ absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_byte
                              {"fraction", fraction},
                              {"weight_bytes", plan.weight_bytes},
                              {"adapter_bytes", plan.adapter_bytes},
+                             {"save_bytes", plan.save_bytes + plan.host_save_bytes},
                              {"kv_cache_bytes", plan.kv_cache_bytes},
                              {"sampling_bytes", plan.sampling_bytes},
                              {"arena_bytes", plan.arena_bytes},

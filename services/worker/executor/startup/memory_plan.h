@@ -21,10 +21,12 @@ struct MemoryFacts {
 };
 
 // All shares add up to at most available_bytes · fraction. The plan reserves the whole shares of
-// adapters and the cache. On a CPU they take memory from the machine only as they use it.
+// adapters, saves and the cache. On a CPU they take memory from the machine only as they use it.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
-  int64_t adapter_bytes = 0;  // adapters with moments and gradients, and sampler versions
+  int64_t adapter_bytes = 0;    // adapters with moments and gradients, and sampler versions
+  int64_t save_bytes = 0;       // saves that wait to be written; 0 on other devices than a CPU
+  int64_t host_save_bytes = 0;  // the same in host memory, which is no part of the sum; 0 on a CPU
   int64_t kv_cache_bytes = 0;
   int64_t sampling_bytes = 0;           // activations and logits of a sampling pass
   int64_t arena_bytes = 0;              // activations and gradients of a training pass

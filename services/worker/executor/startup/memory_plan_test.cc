@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <string>
 
 #include "services/worker/spec/dense_decoder.h"
@@ -31,8 +32,8 @@ MemoryFacts Facts(int64_t available_bytes) {
 }
 
 int64_t Sum(const MemoryPlan& plan) {
-  return plan.weight_bytes + plan.adapter_bytes + plan.kv_cache_bytes + plan.sampling_bytes +
-         plan.arena_bytes;
+  return plan.weight_bytes + plan.adapter_bytes + plan.save_bytes + plan.kv_cache_bytes +
+         plan.sampling_bytes + plan.arena_bytes;
 }
 
 }  // namespace
@@ -47,6 +48,21 @@ TEST_CASE("PlanMemory: the shares stay within the fraction", "[memory]") {
   CHECK(plan->kv_cache_bytes > kGib / 4);
   CHECK(plan->token_budget >= 512);
   CHECK(plan->token_budget <= 1024);
+}
+
+TEST_CASE("PlanMemory: saves have a tenth of the adapters' share, or as much host memory",
+          "[memory]") {
+  const MemoryPlan cpu = PlanMemory(Spec(), Facts(20 * kGib)).value();
+  CHECK(cpu.save_bytes > kGib / 4);
+  CHECK(cpu.host_save_bytes == 0);
+  CHECK(std::abs(9 * cpu.save_bytes - cpu.adapter_bytes) < 10);
+  MemoryFacts facts = Facts(20 * kGib);
+  facts.cpu_threads = 0;
+  const MemoryPlan gpu = PlanMemory(Spec(), facts).value();
+  CHECK(gpu.save_bytes == 0);
+  CHECK(gpu.host_save_bytes > kGib / 4);
+  CHECK(std::abs(10 * gpu.host_save_bytes - gpu.adapter_bytes) < 10);
+  CHECK(Sum(gpu) <= int64_t{18} * kGib);
 }
 
 TEST_CASE("PlanMemory: the cache is not larger than all running samples could fill", "[memory]") {

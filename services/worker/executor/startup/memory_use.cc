@@ -22,12 +22,13 @@ ProcessMemory MeasureProcess(c10::Device device) {
 MemoryUse DescribeMemory(const MemoryPlan& plan, const MemoryInUse& in_use,
                          const ProcessMemory& process) {
   MemoryUse use;
-  use.limit = plan.weight_bytes + plan.adapter_bytes + plan.kv_cache_bytes + plan.sampling_bytes +
-              plan.arena_bytes + plan.process_bytes;
+  use.limit = plan.weight_bytes + plan.adapter_bytes + plan.save_bytes + plan.kv_cache_bytes +
+              plan.sampling_bytes + plan.arena_bytes + plan.process_bytes;
   use.shares = {{"base", plan.weight_bytes, plan.weight_bytes},
                 {"adapters", in_use.adapters, plan.adapter_bytes},
                 {"versions", in_use.versions, plan.adapter_bytes},
                 {"staging", in_use.staging, plan.adapter_bytes},
+                {"saves", in_use.saves, plan.save_bytes},
                 {"kv_cache", in_use.kv_cache, plan.kv_cache_bytes},
                 {"activations", process.kept, plan.arena_bytes + plan.sampling_bytes}};
   for (const MemoryShare& share : use.shares) use.used += share.used;

@@ -15,6 +15,7 @@ struct MemoryInUse {
   int64_t adapters = 0;  // parameters, moments and gradients
   int64_t versions = 0;  // sampler versions
   int64_t staging = 0;   // buffers of snapshots, if they are in device memory
+  int64_t saves = 0;     // saves that wait to be written, if they are in device memory
   int64_t kv_cache = 0;
 };
 

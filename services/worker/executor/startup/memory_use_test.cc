@@ -10,6 +10,8 @@ namespace {
 
 constexpr MemoryPlan kPlan = {.weight_bytes = 100,
                               .adapter_bytes = 40,
+                              .save_bytes = 5,
+                              .host_save_bytes = 1000,
                               .kv_cache_bytes = 30,
                               .sampling_bytes = 20,
                               .arena_bytes = 50,
@@ -24,18 +26,21 @@ std::map<std::string, int64_t> UsedOf(const MemoryUse& use) {
 }  // namespace
 
 TEST_CASE("DescribeMemory: memory without an owner is other", "[memory]") {
-  const MemoryInUse in_use = {.adapters = 8, .versions = 4, .staging = 2, .kv_cache = 16};
-  const MemoryUse use = DescribeMemory(kPlan, in_use, {.all = 150, .kept = 15});
+  const MemoryInUse in_use = {
+      .adapters = 8, .versions = 4, .staging = 2, .saves = 3, .kv_cache = 16};
+  const MemoryUse use = DescribeMemory(kPlan, in_use, {.all = 153, .kept = 15});
   CHECK(UsedOf(use) == std::map<std::string, int64_t>{{"base", 100},
                                                       {"adapters", 8},
                                                       {"versions", 4},
                                                       {"staging", 2},
+                                                      {"saves", 3},
                                                       {"kv_cache", 16},
                                                       {"activations", 15},
                                                       {"other", 5}});
-  CHECK(use.used == 150);
-  CHECK(use.limit == 250);
-  CHECK(use.shares[5].limit == 70);
+  CHECK(use.used == 153);
+  CHECK(use.limit == 255);
+  CHECK(use.shares[4].limit == 5);
+  CHECK(use.shares[6].limit == 70);
 }
 
 TEST_CASE("DescribeMemory: memory that was taken and not written to yet counts", "[memory]") {
