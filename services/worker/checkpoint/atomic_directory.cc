@@ -82,8 +82,9 @@ std::error_code Exchange(const fs::path& a, const fs::path& b) {
 absl::StatusOr<fs::path> Replace(const fs::path& from, const fs::path& to) {
   std::error_code error = Exchange(from, to);
   if (!error) return from;
-  const bool is_unknown =
-      error == std::errc::invalid_argument || error == std::errc::function_not_supported;
+  const bool is_unknown = error == std::errc::invalid_argument ||
+                          error == std::errc::function_not_supported ||
+                          error == std::errc::operation_not_supported;
   if (!is_unknown) return FromError(to, "exchange", error);
   // The file system or the kernel cannot exchange names. A crash between these two renames leaves
   // no directory at `to`.

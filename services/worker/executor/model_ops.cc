@@ -159,12 +159,14 @@ int64_t ModelOps::VersionBytes() const {
   return std::clamp<int64_t>(options_.adapter_bytes - used, 0, options_.version_bytes);
 }
 
-absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes& sizes) const {
+absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes& sizes,
+                                 RoomFor room_for) const {
   const int64_t num_parameters = sizes.total();
   const int64_t own_staging = SnapshotStaging::NumBytes(sizes, options_.ranks.data.world());
   const int64_t staging =
       std::max(StagingBytes(model_id), model_.device().is_cpu() ? own_staging : 0);
-  const int64_t saves = std::max(LargeSaveBytes(model_id), LargeSaveBytes(sizes));
+  const int64_t saves =
+      room_for == RoomFor::kAdapter ? 0 : std::max(LargeSaveBytes(model_id), LargeSaveBytes(sizes));
   const int64_t used = versions_.NumStayingBytes() + ModelBytes(model_id) + staging + saves;
   const int64_t needed = kBytesPerParameter * num_parameters;
   const int64_t free = options_.adapter_bytes - used;
@@ -177,7 +179,8 @@ absl::Status ModelOps::CheckRoom(const std::string& model_id, const AdapterSizes
 }
 
 ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
-  RETURN_IF_ERROR(CheckRoom(command.model_id, SizesOfAdapter(model_.part(), command.lora)));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, SizesOfAdapter(model_.part(), command.lora),
+                            RoomFor::kAdapterAndSaves));
   adapters_.Put(command.model_id,
                 std::make_shared<Adapter>(model_.part(), command.lora, model_.device()));
   return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
@@ -187,7 +190,7 @@ ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
   ASSIGN_OR_RETURN(LoadedAdapter loaded, OnAllRanks(options_.ranks.all, "load of a model", [&] {
                      return store_.Load(command.dir, command.with_optimizer, model_.device());
                    }));
-  RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->sizes()));
+  RETURN_IF_ERROR(CheckRoom(command.model_id, loaded.adapter->sizes(), RoomFor::kAdapterAndSaves));
   loaded.adapter->applied_seq = command.seq_id;
   const LoraSpec lora = loaded.adapter->lora();
   last_adam_.erase(command.model_id);
@@ -205,7 +208,8 @@ ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
                      return store_.Restore(command.dir, command.model_id, model_.device(),
                                            {.index = data.rank(), .size = data.world()});
                    }));
-  RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->sizes()));
+  // The model existed before. It comes back even if its next save exceeds the plan for a while.
+  RETURN_IF_ERROR(CheckRoom(command.model_id, restored.adapter->sizes(), RoomFor::kAdapter));
   const LoraSpec lora = restored.adapter->lora();
   last_adam_[command.model_id] = restored.manifest.optimizer->last_adam;
   adapters_.Put(command.model_id, std::move(restored.adapter));
@@ -258,20 +262,21 @@ bool ModelOps::MayRun(const ModelLanes::Barrier& barrier) {
   const auto* save = std::get_if<SaveCheckpoint>(&barrier);
   if (save == nullptr) return true;
   const std::shared_ptr<Adapter> adapter = adapters_.Find(save->model_id);
-  if (adapter == nullptr) return true;  // fails at once
-  const int64_t num_bytes = BytesOfSave(*save, *adapter);
   const auto place = waiting_saves_.find(save->model_id);
   const bool waits = place != waiting_saves_.end();
-  const bool is_first = waits ? place->second == first_place_ : waiting_saves_.empty();
-  if (is_first && writer_.HasRoom(num_bytes, options_.save_bytes)) {
+  const bool is_first = places_.empty() || (waits && place->second == *places_.begin());
+  // A save without an adapter fails at once.
+  const int64_t num_bytes = adapter == nullptr ? 0 : BytesOfSave(*save, *adapter);
+  if (adapter == nullptr || (is_first && writer_.HasRoom(num_bytes, options_.save_bytes))) {
     if (waits) {
+      places_.erase(place->second);
       waiting_saves_.erase(place);
-      ++first_place_;
     }
     return true;
   }
   if (!waits) {
-    waiting_saves_[save->model_id] = end_place_++;
+    waiting_saves_[save->model_id] = next_place_;
+    places_.insert(next_place_++);
     LogInfo("a save waits until others are written", {{"model_id", save->model_id},
                                                       {"bytes", num_bytes},
                                                       {"staged_bytes", writer_.staged_bytes()},

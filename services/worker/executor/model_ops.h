@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -113,7 +114,9 @@ class ModelOps {
   int64_t MaxStagingBuffers() const;
   // ResourceExhausted: no room for an adapter of this size in place of `model_id`. Versions that no
   // sample uses make room.
-  absl::Status CheckRoom(const std::string& model_id, const AdapterSizes& sizes) const;
+  enum class RoomFor { kAdapter, kAdapterAndSaves };
+  absl::Status CheckRoom(const std::string& model_id, const AdapterSizes& sizes,
+                         RoomFor room_for) const;
 
   const Model& model_;
   CheckpointStore& store_;
@@ -126,10 +129,10 @@ class ModelOps {
   std::map<std::string, AdamParams> last_adam_;  // by model id; parameters of the last step
   SnapshotStaging staging_;
   std::deque<Snapshot> waiting_snapshots_;  // they wait for a buffer
-  // Places in the line of saves that wait for room, by model id.
+  // Saves that wait for room: their places in the line by model id, and the places.
   std::map<std::string, int64_t> waiting_saves_;
-  int64_t first_place_ = 0;
-  int64_t end_place_ = 0;
+  std::set<int64_t> places_;
+  int64_t next_place_ = 0;
 };
 
 }  // namespace lathe::worker

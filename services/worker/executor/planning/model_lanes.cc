@@ -44,10 +44,17 @@ std::optional<ModelLanes::Barrier> ModelLanes::TakeBarrier(
   for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
     Lane& lane = it->second;
     if (lane.num_running_trains > 0) continue;
-    auto* first = std::get_if<Barrier>(&lane.waiting.front());
-    if (first == nullptr || !may_run(*first)) continue;
+    auto it_taken = lane.waiting.begin();
+    auto* first = std::get_if<Barrier>(&*it_taken);
+    if (first == nullptr) continue;
+    if (!may_run(*first)) {
+      // Both copy the same state. The group writes no other snapshot until this one is written.
+      if (!std::holds_alternative<SaveCheckpoint>(*first) || lane.waiting.size() < 2) continue;
+      first = std::get_if<Barrier>(&*++it_taken);
+      if (first == nullptr || !std::holds_alternative<Snapshot>(*first)) continue;
+    }
     Barrier barrier = std::move(*first);
-    lane.waiting.pop_front();
+    lane.waiting.erase(it_taken);
     if (lane.waiting.empty()) lanes_.erase(it);
     return barrier;
   }

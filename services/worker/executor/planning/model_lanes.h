@@ -30,8 +30,8 @@ class ModelLanes {
   std::vector<TrainRequest> TakeTrains();
   void EndTrain(const std::string& model_id);
 
-  // Returns a barrier with nothing before it in its lane, for which `may_run` returns true;
-  // nullopt: none. The others wait in their lanes.
+  // Returns a barrier with nothing before it in its lane, for which `may_run` returns true, or a
+  // snapshot behind a save that may not run; nullopt: none. The others wait in their lanes.
   std::optional<Barrier> TakeBarrier(const std::function<bool(const Barrier&)>& may_run);
 
  private:

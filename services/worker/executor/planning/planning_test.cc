@@ -69,6 +69,24 @@ TEST_CASE("a barrier that may not run yet holds back its own model only", "[exec
   }
 }
 
+TEST_CASE("a snapshot does not wait behind a save without room, a step does", "[executor]") {
+  ModelLanes lanes;
+  lanes.Push(ModelLanes::Barrier(SaveCheckpoint{.request_id = "save", .model_id = "a"}));
+  lanes.Push(ModelLanes::Barrier(Snapshot{.snapshot_id = "s", .model_id = "a"}));
+  lanes.Push(Step("a", 1));
+  lanes.Push(ModelLanes::Barrier(Snapshot{.snapshot_id = "t", .model_id = "a"}));
+  const auto no_save = [](const ModelLanes::Barrier& barrier) {
+    return !std::holds_alternative<SaveCheckpoint>(barrier);
+  };
+  const auto snapshot = lanes.TakeBarrier(no_save);
+  REQUIRE(snapshot.has_value());
+  CHECK(std::get<Snapshot>(*snapshot).snapshot_id == "s");
+  CHECK_FALSE(lanes.TakeBarrier(no_save).has_value());
+  CHECK(std::holds_alternative<SaveCheckpoint>(*lanes.TakeBarrier(AnyMayRun)));
+  CHECK(std::holds_alternative<OptimStep>(*lanes.TakeBarrier(no_save)));
+  CHECK(std::get<Snapshot>(*lanes.TakeBarrier(no_save)).snapshot_id == "t");
+}
+
 TEST_CASE("models do not wait for each other", "[executor]") {
   ModelLanes lanes;
   lanes.Push(Train("a", 1));

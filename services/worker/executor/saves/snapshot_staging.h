@@ -21,10 +21,10 @@ struct StagedModel {
 };
 
 // Copies models for snapshots and saves. A single rank yields after each bite of a copy; the
-// adapter must not change then. Several ranks all make the same calls, and do not yield. Rank 0
-// then gathers the whole model. Weights on a CPU are not copied: they do not change while they are
-// referenced. Snapshots have a few buffers for all models. They are reused, because fresh pages
-// cost more than the copy. Executor thread only.
+// adapter must not change then. Several ranks all make the same calls, and those that exchange
+// parts do not yield. Rank 0 then gathers the whole model. Weights on a CPU are not copied: they do
+// not change while they are referenced. Snapshots have a few buffers for all models. They are
+// reused, because fresh pages cost more than the copy. Executor thread only.
 class SnapshotStaging {
  public:
   // Memory of a staged snapshot: two moments and the accumulator in a buffer, and the weights,
@@ -50,8 +50,9 @@ class SnapshotStaging {
   // Returns the buffer once it is written or discarded.
   void GiveBack(at::Tensor buffer, int64_t max_buffers);
 
-  // Returns the model's current state without its accumulator, for a save, in memory of its own.
-  // nullopt on other ranks than 0. Throws if memory runs out.
+  // Returns the model's current state without its accumulator, for a save. The moments are copies;
+  // weights on a CPU stay shared until they change. nullopt on other ranks than 0. Throws if memory
+  // runs out.
   static std::optional<ModelSnapshot> StageSave(const std::string& model_id, const Adapter& adapter,
                                                 const AdamParams& last_adam,
                                                 const RankGroups& ranks, bool has_moments);

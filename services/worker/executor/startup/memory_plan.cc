@@ -14,7 +14,7 @@ constexpr int64_t kProcessBytes = int64_t{256} << 20;
 constexpr double kGib = 1 << 30;
 // Shares of the memory that weights and sampling passes leave. The arena gets the rest.
 constexpr double kCacheShare = 0.3;
-constexpr double kAdapterShare = 0.27;
+constexpr double kAdapterShare = 0.3;
 constexpr double kSaveShare = 0.03;
 // Same values as in SamplingOptions: rows of a prefill pass, samples that run together.
 constexpr int64_t kPrefillTokens = 2048;
@@ -77,10 +77,10 @@ absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFact
   const int64_t rest = usable - plan.process_bytes - plan.weight_bytes - plan.sampling_bytes;
   plan.kv_cache_bytes =
       std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
-  // Other devices than a CPU copy saves to the host, and their adapters get this share too.
+  plan.adapter_bytes = Share(rest, kAdapterShare);
+  // Other devices than a CPU copy saves to the host.
   const bool is_cpu = facts.cpu_threads > 0;
   (is_cpu ? plan.save_bytes : plan.host_save_bytes) = Share(rest, kSaveShare);
-  plan.adapter_bytes = Share(rest, kAdapterShare) + plan.host_save_bytes;
   plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes - plan.save_bytes;
   plan.sampling_chunk_elements = HeadElements(model, plan.arena_bytes);
   plan.head_chunk_elements = plan.sampling_chunk_elements;
@@ -88,8 +88,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFact
   const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
   const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers());
   if (least > plan.arena_bytes) {
-    const double needed_rest =
-        static_cast<double>(least) / (1 - kCacheShare - kAdapterShare - kSaveShare);
+    const double arena_share = 1 - kCacheShare - kAdapterShare - (is_cpu ? kSaveShare : 0);
+    const double needed_rest = static_cast<double>(least) / arena_share;
     return absl::ResourceExhaustedError(absl::StrFormat(
         "memory_fraction %.2f of %.1f GiB is %.1f GiB; the model needs %.1f GiB: %.1f GiB of "
         "weights, the rest to train %d tokens at a time",
