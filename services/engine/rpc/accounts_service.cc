@@ -127,7 +127,7 @@ AccountsService::Reactor* AccountsService::ListProjectRuns(
 AccountsService::Reactor* AccountsService::SearchSessions(Context* context,
                                                           const v1::SearchSessionsRequest* request,
                                                           v1::SearchSessionsResponse* response) {
-  return ReadCall(reads_, keys_, context, "Accounts.SearchSessions",
+  return ReadCall(searches_, keys_, context, "Accounts.SearchSessions",
                   [this, request, response](const Caller& caller) {
                     return Search(caller, *request, *response);
                   });

@@ -41,6 +41,8 @@ class AccountsService final : public v1::Accounts::CallbackService {
   Runtime& runtime_;
   KeyRing& keys_;
   ReadThreads& reads_;
+  // One tenant may search without pause.
+  ReadThreads searches_{{.num_threads = 2, .is_background = true}};
 };
 
 }  // namespace lathe::engine

@@ -103,7 +103,8 @@ grpc::ServerUnaryReactor* ChangeCall(
   return reactor;
 }
 
-// As ChangeCall, for a `make` that reads the store: it runs on one of `reads`.
+// As ChangeCall, for a `make` that reads the store: it runs on one of `reads`. The key must be
+// valid when the call comes and when its turn has come.
 template <typename CoreEvent>
 grpc::ServerUnaryReactor* ReadAndChangeCall(
     ReadThreads& reads, Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContext* context,
@@ -116,7 +117,10 @@ grpc::ServerUnaryReactor* ReadAndChangeCall(
     const auto event = std::make_shared<absl::StatusOr<CoreEvent>>();
     status = reads.TryRun(
         caller->tenant_id,
-        [event, caller = *caller, make = std::move(make)] { *event = make(caller); },
+        [event, &keys, context, access, make = std::move(make)] {
+          const absl::StatusOr<Caller> now = AuthenticateCall(keys, *context, access);
+          *event = now.ok() ? make(*now) : now.status();
+        },
         [event, &runtime, reactor, fill = std::move(fill)] {
           SubmitChange<CoreEvent>(runtime, reactor, std::move(*event), fill);
         });

@@ -1,6 +1,7 @@
 #include "services/engine/rpc/read_threads.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -14,10 +15,15 @@ namespace lathe::engine {
 ReadThreads::ReadThreads(const Options& options)
     : max_running_(std::max(1, options.num_threads / 2)),
       max_waiting_(options.max_waiting),
-      answers_(options.max_waiting),
-      answer_thread_("engine-answers", [this] { RunAnswers(); }) {
-  for (int i = 0; i < options.num_threads; ++i) {
+      is_background_(options.is_background),
+      answers_(options.max_waiting) {
+  for (int i = 0; i < options.num_threads && !is_background_; ++i) {
     threads_.emplace_back("engine-reads", [this] { Run(); });
+  }
+  if (!is_background_) return;
+  answer_thread_ = std::make_unique<NamedThread>("engine-answers", [this] { RunAnswers(); });
+  for (int i = 0; i < options.num_threads; ++i) {
+    threads_.emplace_back("engine-searches", [this] { Run(); });
   }
 }
 
@@ -72,7 +78,7 @@ void ReadThreads::EndLocked(const std::string& tenant_id) {
 }
 
 void ReadThreads::Run() {
-  YieldProcessor("engine-reads");
+  if (is_background_) YieldProcessor("engine-searches");
   std::string tenant_id;
   for (;;) {
     Work work;
@@ -84,7 +90,11 @@ void ReadThreads::Run() {
     }
     work.read();
     work.read = nullptr;  // before the tenant's next read counts
-    if (work.answer) answers_.Push(std::move(work.answer));
+    if (is_background_ && work.answer) {
+      answers_.Push(std::move(work.answer));
+    } else if (work.answer) {
+      work.answer();
+    }
     absl::MutexLock lock(&mu_);
     EndLocked(tenant_id);
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,8 +19,7 @@ namespace lathe::engine {
 
 // Runs listings, searches and other reads, which may wait for the database. gRPC's threads, which
 // also receive the heartbeats of workers, never do. Tenants take turns, and no tenant has more than
-// half of the threads. The threads have a low CPU priority, because a tenant may search without
-// pause. Thread-safe.
+// half of the threads. Thread-safe.
 class ReadThreads {
  public:
   struct Options {
@@ -27,6 +27,9 @@ class ReadThreads {
     int num_threads = 4;
     // Largest number of reads of one tenant that wait.
     size_t max_waiting = 128;
+    // True: reads have a low CPU priority. For reads that take much and lock nothing that others
+    // need for long: no writes.
+    bool is_background = false;
   };
 
   explicit ReadThreads(const Options& options);
@@ -34,9 +37,9 @@ class ReadThreads {
   // Runs all accepted work, then ends the threads.
   ~ReadThreads();
 
-  // Runs `read`, then `answer`, if there is one, on a thread of normal priority. What takes locks
-  // that others need, such as the end of a call, belongs into `answer`. Returns ResourceExhausted
-  // ("too_many_reads") at once if too many reads of this tenant wait.
+  // Runs `read`, then `answer`, if there is one. `answer` always has normal priority. What takes
+  // locks of gRPC or of the core belongs there. Returns ResourceExhausted ("too_many_reads") at
+  // once if too many reads of this tenant wait.
   absl::Status TryRun(const std::string& tenant_id, std::function<void()> read,
                       std::function<void()> answer = nullptr);
 
@@ -63,12 +66,13 @@ class ReadThreads {
 
   const int max_running_;
   const size_t max_waiting_;
+  const bool is_background_;
   absl::Mutex mu_;
   std::unordered_map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // with work, by id
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);  // tenants that may start a read
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   BoundedQueue<std::function<void()>> answers_;
-  NamedThread answer_thread_;
+  std::unique_ptr<NamedThread> answer_thread_;  // of background reads
   std::vector<NamedThread> threads_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/logging/logging.h"
 
 namespace lathe::engine {
 
@@ -15,8 +16,12 @@ constexpr int kBusyTimeoutMs = 2000;
 // SQLite counts its memory by default, under one mutex of the process. A commit would wait for
 // searches there, whose threads have a low priority. Returns the path.
 const std::string& WithoutMemoryCount(const std::string& path) {
-  // Refused once SQLite has started, as in tests that open a database by other means.
-  static const int configured = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+  static const int configured = [] {
+    const int result = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    // Refused once SQLite has started, as in tests that open a database by other means.
+    if (result != SQLITE_OK) LogWarn("SQLite counts its memory", {{"code", result}});
+    return result;
+  }();
   static_cast<void>(configured);
   return path;
 }
