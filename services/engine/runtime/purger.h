@@ -12,8 +12,8 @@
 
 namespace lathe::engine {
 
-// Runs purges one after the other, in pieces. After each piece it rests for as long as the piece
-// took, so that commits get at least half of the store's time. A purge that fails is left to the
+// Runs purges one after the other, in pieces. After each piece it rests for three times as long as
+// the piece took, so that commits get most of the store's time. A purge that fails is left to the
 // next one, which is due a minute later. Thread-safe.
 class Purger {
  public:

@@ -290,7 +290,7 @@ absl::Status PostgresStore::PurgePiece(int64_t term, PurgePass& pass) {
     leader.Next();
     const int64_t current_term = leader.Int();
     if (current_term != term) return NotLeader(term, current_term);
-    DeletePiece(connection, advanced);
+    DeletePiece(connection, kMaxPurgedRows, advanced);
     connection.Commit();
     pass = advanced;
     return absl::OkStatus();

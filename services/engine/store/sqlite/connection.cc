@@ -68,6 +68,14 @@ Query Connection::Prepare(std::string_view sql) {
   return Query(found->second);
 }
 
+int64_t Connection::TakePagesWritten() {
+  int written = 0;
+  int highest = 0;
+  sqlite3_db_status(database_.getHandle(), SQLITE_DBSTATUS_CACHE_WRITE, &written, &highest,
+                    /*resetFlg=*/1);
+  return written;
+}
+
 absl::Status SqlStatus(const SQLite::Exception& error) {
   const std::string message =
       absl::StrCat("database: ", error.what(), " (code ", error.getExtendedErrorCode(), ")");

@@ -49,6 +49,8 @@ class Connection final : public SqlConnection {
   Query Prepare(std::string_view sql) override;
   void Execute(const char* sql) { database_.exec(sql); }
   SQLite::Database& database() { return database_; }
+  // Returns how many pages this connection has written since the last call.
+  int64_t TakePagesWritten();
 
  private:
   SQLite::Database database_;

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
@@ -24,9 +25,12 @@ constexpr char kPragmas[] =
     "PRAGMA wal_autocheckpoint = 4000;"
     // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
-// Number of pages that a piece of a purge gives back to the file system. It bounds the time of a
-// piece.
-constexpr char kShrink[] = "PRAGMA incremental_vacuum(64)";
+// A piece of a purge gives back to the file system one page for so many rows. That bounds its time.
+constexpr int64_t kRowsPerPage = 8;
+// Copies the log into the database, as far as no reader and no other checkpoint is in the way.
+constexpr char kCopyLog[] = "PRAGMA wal_checkpoint(PASSIVE)";
+// Number of pages that a purge writes to the log before it copies the log itself.
+constexpr int64_t kCopiedPages = 1000;
 
 constexpr char kCreateVersion[] =
     "CREATE TABLE IF NOT EXISTS schema_version ("
@@ -77,9 +81,10 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const Options& op
 }
 
 SqliteStore::SqliteStore(const Options& options, BodyFiles bodies)
-    : bodies_(std::move(bodies)),
-      writer_(options.database.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE),
-      readers_(options.database.string()) {}
+    : database_(options.database.string()),
+      bodies_(std::move(bodies)),
+      writer_(database_, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE),
+      readers_(database_) {}
 
 absl::Status SqliteStore::Prepare(const Schema& schema) {
   absl::MutexLock lock(&write_mu_);
@@ -139,16 +144,53 @@ absl::Status SqliteStore::CommitLocked(int64_t term, std::span<const Write> writ
 }
 
 absl::Status SqliteStore::PurgePiece(int64_t term, PurgePass& pass) {
+  bool is_log_long = false;
+  {
+    absl::MutexLock lock(&write_mu_);
+    const absl::Time began = SteadyNow();
+    RETURN_IF_ERROR(Guarded([&] {
+      write_mu_.AssertHeld();
+      return PurgeLocked(term, pass);
+    }));
+    piece_rows_ = NextPieceRows(piece_rows_, SteadyNow() - began);
+    num_pages_logged_ += writer_.TakePagesWritten();
+    is_log_long = num_pages_logged_ >= kCopiedPages;
+  }
+  return is_log_long ? CopyLog() : absl::OkStatus();
+}
+
+absl::Status SqliteStore::PurgeLocked(int64_t term, PurgePass& pass) {
+  PurgePass advanced = pass;
+  SQLite::Transaction transaction(writer_.database(), SQLite::TransactionBehavior::IMMEDIATE);
+  RETURN_IF_ERROR(CheckTermLocked(term));
+  const int64_t num_deleted = DeletePiece(writer_, piece_rows_, advanced);
+  // In the same transaction, which costs one sync of the disk.
+  if (const int64_t num_pages = num_deleted / kRowsPerPage; num_pages > 0) {
+    writer_.Execute(absl::StrFormat("PRAGMA incremental_vacuum(%d)", num_pages).c_str());
+  }
+  transaction.commit();
+  pass = advanced;
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::CopyLog() {
+  {
+    absl::MutexLock lock(&copy_mu_);
+    RETURN_IF_ERROR(Guarded([&] {
+      copy_mu_.AssertHeld();
+      if (!copier_) {
+        copier_ = std::make_unique<Connection>(database_, SQLite::OPEN_READWRITE);
+      }
+      copier_->Execute(kCopyLog);
+      return absl::OkStatus();
+    }));
+  }
   absl::MutexLock lock(&write_mu_);
-  return Guarded([&]() -> absl::Status {
+  return Guarded([&] {
     write_mu_.AssertHeld();
-    PurgePass advanced = pass;
-    SQLite::Transaction transaction(writer_.database(), SQLite::TransactionBehavior::IMMEDIATE);
-    RETURN_IF_ERROR(CheckTermLocked(term));
-    const int64_t num_deleted = DeletePiece(writer_, advanced);
-    transaction.commit();
-    pass = advanced;
-    if (num_deleted > 0) writer_.Execute(kShrink);
+    writer_.Execute(kCopyLog);
+    writer_.TakePagesWritten();
+    num_pages_logged_ = 0;
     return absl::OkStatus();
   });
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/engine/store/sql/schema.h"
 
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,18 +46,71 @@ TEST_CASE("SqliteStore: WAL and incremental vacuum are set from the first migrat
   CHECK(mode.Text() == "wal");
 }
 
+// Returns the steps of the plan, one a line.
+std::string PlanOf(Connection& connection, const std::string& sql) {
+  Query plan = connection.Prepare(absl::StrCat("EXPLAIN QUERY PLAN ", sql));
+  std::string text;
+  while (plan.Next()) {
+    for (int i = 0; i < 3; ++i) plan.Int();  // numbers of the step
+    absl::StrAppend(&text, plan.Text(), "\n");
+  }
+  return text;
+}
+
+// Requests of model m that are done, delivered, and have a result. Their times are their seqs.
+constexpr char kInsertDone[] =
+    "INSERT INTO requests (request_id, tenant_id, owner_id, op_class, seq_id, kind, state,"
+    " content_hash, body_id, body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at,"
+    " has_result) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+    " SELECT 'r' || i, 't', 'm', 1, i, 4, 3, '', '', 0, 0, '', 0, i, i, i, 1 FROM n";
+// Steps of a statement that looks at a few of these rows. Each row that it looks at takes a few.
+constexpr int64_t kMaxSteps = 2'000;
+
+// Returns the number of steps of SQLite's machine that `sql` takes.
+int64_t StepsOf(sqlite3* database, const std::string& sql, const std::vector<int64_t>& values) {
+  sqlite3_stmt* statement = nullptr;
+  REQUIRE(sqlite3_prepare_v2(database, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
+  REQUIRE(sqlite3_bind_parameter_count(statement) == static_cast<int>(values.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    REQUIRE(sqlite3_bind_int64(statement, static_cast<int>(i) + 1, values[i]) == SQLITE_OK);
+  }
+  while (sqlite3_step(statement) == SQLITE_ROW) {
+  }
+  const int steps = sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_VM_STEP, /*resetFlg=*/0);
+  CHECK(sqlite3_finalize(statement) == SQLITE_OK);
+  return steps;
+}
+
+TEST_CASE("SqliteStore: a piece of a purge does not look at all that is due", "[store]") {
+  constexpr int64_t kRows = 10;
+  SqliteHarness harness;
+  Connection connection(harness.options().database.string(), SQLite::OPEN_READWRITE);
+  connection.Execute(kInsertDone);
+  for (const std::string& sql : PurgeStatements()) {
+    std::vector<int64_t> values;
+    if (absl::StrContains(sql, "usage")) {
+      values = {20'000, kRows};
+    } else if (absl::StrContains(sql, "OFFSET ?2")) {
+      values = {20'000, kRows - 1};
+    } else if (absl::StrContains(sql, "OFFSET ?4")) {
+      values = {10'000, 10'000, 20'000, kRows - 1};  // behind rows that stay
+    } else if (absl::StrContains(sql, "?4")) {
+      values = {10'000, 10'000, 10'000 + kRows, 10'000 + kRows};
+    } else {
+      values = {kRows, kRows};
+    }
+    INFO(sql);
+    CHECK(StepsOf(connection.database().getHandle(), sql, values) < kMaxSteps);
+  }
+}
+
 TEST_CASE("SqliteStore: purges and searches find their rows by index, in its order", "[store]") {
   SqliteHarness harness;
   Connection connection(harness.options().database.string(), SQLite::OPEN_READONLY);
   std::vector<std::string> statements = PurgeStatements();
   for (std::string& sql : SessionSearchStatements()) statements.push_back(std::move(sql));
   for (const std::string& sql : statements) {
-    Query plan = connection.Prepare(absl::StrCat("EXPLAIN QUERY PLAN ", sql));
-    std::string text;
-    while (plan.Next()) {
-      for (int i = 0; i < 3; ++i) plan.Int();  // numbers of the step
-      absl::StrAppend(&text, plan.Text(), "\n");
-    }
+    const std::string text = PlanOf(connection, sql);
     INFO(sql << "\n" << text);
     CHECK_THAT(text, Catch::Contains("SEARCH") && !Catch::Contains("SCAN") &&
                          !Catch::Contains("TEMP B-TREE"));
