@@ -25,7 +25,20 @@ void Purger::Start(const PurgeResults& what) {
 }
 
 void Purger::Run() {
-  while (std::optional<PurgePass> pass = TakePass()) RunPass(*pass);
+  while (std::optional<PurgePass> pass = TakePass()) {
+    MakeIndexes();
+    RunPass(*pass);
+  }
+}
+
+// Waits for the first purge, a minute after the start, so that a takeover is not slower for it.
+void Purger::MakeIndexes() {
+  if (has_indexes_) return;
+  const absl::Status status = store_.MakeIndexes();
+  has_indexes_ = status.ok();
+  if (!status.ok()) {
+    LogWarn("an index was not made and is tried again", {{"error", status.message()}});
+  }
 }
 
 std::optional<PurgePass> Purger::TakePass() {

@@ -1,4 +1,4 @@
-// The engine-purge thread, which deletes what retention no longer keeps.
+// The engine-purge thread, which makes missing indexes and deletes what retention no longer keeps.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace lathe::engine {
 
-// Runs purges one after the other, in pieces. After each piece it rests for three times as long as
-// the piece took, so that commits get most of the store's time. A purge that fails is left to the
-// next one, which is due a minute later. Thread-safe.
+// Runs purges one after the other, in pieces. Before the first purge it makes the indexes that a
+// migration left to the leader. After each piece it rests for three times as long as the piece
+// took, so that commits get most of the store's time. A purge that fails is left to the next one,
+// which is due a minute later. Thread-safe.
 class Purger {
  public:
   // `store` must outlive this object.
@@ -30,6 +31,7 @@ class Purger {
   void Run();
   // Returns nullopt at the end.
   std::optional<PurgePass> TakePass();
+  void MakeIndexes();
   void RunPass(PurgePass& pass);
   // Returns false at the end.
   bool Rest(absl::Duration duration);
@@ -39,6 +41,7 @@ class Purger {
 
   Store& store_;
   const int64_t term_;
+  bool has_indexes_ = false;  // used by the thread alone
   absl::Mutex mu_;
   std::optional<PurgeResults> next_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

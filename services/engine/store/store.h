@@ -158,6 +158,11 @@ class Store {
     static_cast<void>(term);
     return absl::OkStatus();
   }
+  // Makes the indexes that Migrate left out because they take long, and returns when they are
+  // there. Commits and reads go on meanwhile; they need none of these indexes, but some reads are
+  // slow without. Returns Unavailable while another engine makes them. A call that failed may be
+  // repeated. Any thread.
+  virtual absl::Status MakeIndexes() { return absl::OkStatus(); }
   // Reads everything a leader needs to continue, once no other process can commit. Returns
   // FailedPrecondition when `term` is old.
   virtual absl::StatusOr<StoredState> Load(int64_t term) = 0;

@@ -19,7 +19,8 @@ absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schem
 // Longest wait of a step for a lock. Statements of other clients queue up behind such a wait.
 inline constexpr char kMigrationLockTimeout[] = "2s";
 
-// Migrates as the leader of `term`, each missing step in a transaction of its own. Throws
+// Migrates as the leader of `term`, each missing step in a transaction of its own. Leaves the
+// indexes of online steps to MakeIndexes. Throws
 // an exception of kind kPassing when a step has waited too long for a lock; the steps before stay
 // done. Returns Aborted when another engine leads by now, and FailedPrecondition when another
 // engine has made the database unusable for this one. Throws the exceptions of libpqxx.

@@ -14,6 +14,7 @@
 #include "libs/common/time/clock.h"
 #include "services/engine/store/postgres/libpqxx.h"
 #include "services/engine/store/postgres/migrate.h"
+#include "services/engine/store/postgres/online_indexes.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
@@ -195,6 +196,17 @@ absl::Status PostgresStore::Migrate(int64_t term) {
     PostgresConnection connection(patient);
     return MigratePostgres(connection, schema_, term);
   });
+}
+
+absl::Status PostgresStore::MakeIndexes() {
+  // A statement waits for the oldest transaction in the database, however long that is.
+  const PostgresConnection::Options patient = MigrationOptions(connection_options_);
+  try {
+    PostgresConnection connection(patient);
+    return MakeIndexesOnline(connection, schema_);
+  } catch (const pqxx::pqxx_exception& error) {
+    return StatusOf(error);
+  }
 }
 
 absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {

@@ -47,6 +47,7 @@ class PostgresStore : public SqlStore {
   absl::StatusOr<StoredState> TakeLeadership() override;
   // Tries again until the database is back and its locks are free.
   absl::Status Migrate(int64_t term) override;
+  absl::Status MakeIndexes() override;
   // Also removes bodies that no request needs. Waits for the database without a time limit.
   absl::StatusOr<StoredState> Load(int64_t term) override;
   // Waits while the database is away, locked or full. Fails when another engine leads, or for an

@@ -3,6 +3,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -146,6 +147,82 @@ TEST_CASE("PostgresStore: a migration lets other clients pass while a long trans
   INFO(status);
   CHECK(status.ok());
   CHECK(f.Version() == OwnSchema().version() + 1);
+}
+
+// The schema of this release and an online step.
+class OnlineSchema {
+ public:
+  Schema Get() const { return {.migrations = migrations_, .protocol = OwnSchema().protocol + 1}; }
+
+ private:
+  static constexpr char kStep[] =
+      "-- Of two.\n"
+      "CREATE INDEX sessions_one ON sessions (state);\n"
+      "CREATE INDEX sessions_two ON sessions (created_at) WHERE state = 0;\n";
+
+  static std::vector<Migration> With(std::vector<Migration> migrations, Migration last) {
+    migrations.push_back(last);
+    return migrations;
+  }
+
+  const std::vector<Migration> migrations_ =
+      With({Migrations().begin(), Migrations().end()}, {.postgres = kStep, .is_online = true});
+};
+
+constexpr char kValidIndexes[] =
+    "SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN"
+    " (to_regclass('sessions_one'), to_regclass('sessions_two'))";
+
+TEST_CASE("PostgresStore: a leader makes the indexes of an online step beside its commits",
+          "[store]") {
+  UpgradeFixture f;
+  const OnlineSchema online;
+  f.Open(OwnSchema());
+  const auto leader = f.Open(online.Get());
+  const int64_t term = leader->TakeLeadership()->term;
+  CHECK(f.Version() == OwnSchema().version() + 1);
+  CHECK(f.Int(kValidIndexes) == 0);
+  PostgresConnection other = f.database.Connect();
+  other.Execute(
+      "SET idle_in_transaction_session_timeout = 0; BEGIN; UPDATE sessions SET state = 0");
+  std::future<absl::Status> made =
+      std::async(std::launch::async, [&] { return leader->MakeIndexes(); });
+  f.Await(
+      "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+      "'CREATE INDEX CONCURRENTLY sessions_one%'");
+  // An index that is made in one transaction would let no row be written before `other` ends.
+  for (int i = 1; i < 4; ++i) CHECK(CommitOne(*leader, term, absl::StrCat("s", i)).ok());
+  CHECK(Found(*leader) == "s1 s2 s3 ");
+  CHECK(f.Int(kValidIndexes) == 0);
+  const auto standby = f.Open(online.Get());
+  CHECK(standby->MakeIndexes().code() == absl::StatusCode::kUnavailable);
+  other.Execute("COMMIT");
+  const absl::Status status = made.get();
+  INFO(status);
+  CHECK(status.ok());
+  CHECK(f.Int(kValidIndexes) == 2);
+  CHECK(standby->MakeIndexes().ok());
+}
+
+TEST_CASE("PostgresStore: an index that was left half made is made again", "[store]") {
+  UpgradeFixture f;
+  const OnlineSchema online;
+  f.Open(OwnSchema());
+  const auto leader = f.Open(online.Get());
+  REQUIRE(leader->TakeLeadership().ok());
+  REQUIRE(leader->MakeIndexes().ok());
+  f.observer.Execute(
+      "UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('sessions_two')");
+  REQUIRE(f.Int(kValidIndexes) == 1);
+  CHECK(leader->MakeIndexes().ok());
+  CHECK(f.Int(kValidIndexes) == 2);
+}
+
+TEST_CASE("PostgresStore: an empty database has the indexes of online steps at once", "[store]") {
+  UpgradeFixture f;
+  const OnlineSchema online;
+  f.Open(online.Get());
+  CHECK(f.Int(kValidIndexes) == 2);
 }
 
 TEST_CASE("PostgresStore: a leader that stops while it waits to migrate leaves the schema",

@@ -21,6 +21,9 @@ struct Migration {
   // 0: an expand step. Otherwise a contract step, and this is the protocol of the first release
   // that works without what it removes.
   int64_t unused_since = 0;
+  // True if the Postgres step only makes indexes. A leader then makes them beside its commits,
+  // because an index of millions of rows takes minutes (Store::MakeIndexes).
+  bool is_online = false;
 };
 
 // Migrations from an empty database to the schema of this binary. The first one makes version 1.

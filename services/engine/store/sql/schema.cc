@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/protocol.h"
@@ -46,6 +47,21 @@ absl::Status CheckExpands(int64_t version, const std::string& text) {
   return absl::OkStatus();
 }
 
+// The leader makes each index of such a step by itself.
+absl::Status CheckOnline(int64_t version, const std::string& text) {
+  std::string sql;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, "--")) absl::StrAppend(&sql, line, "\n");
+  }
+  for (absl::string_view statement : absl::StrSplit(sql, ';')) {
+    statement = absl::StripAsciiWhitespace(statement);
+    if (statement.empty() || absl::StartsWith(statement, "CREATE INDEX ")) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "migration %d is an online step and has a statement that makes no index", version));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Schema OwnSchema() { return {.migrations = Migrations(), .protocol = OwnProtocol().newest}; }
@@ -69,6 +85,7 @@ SchemaState NextState(const SchemaState& state, const Schema& schema) {
 absl::Status CheckMigrations(const Schema& schema) {
   for (int64_t version = kProtocolVersion; version <= schema.version(); ++version) {
     const Migration& step = schema.migrations[version - 1];
+    if (step.is_online) RETURN_IF_ERROR(CheckOnline(version, step.postgres));
     if (step.unused_since == 0) {
       for (const char* const sql : {step.sqlite, step.postgres}) {
         RETURN_IF_ERROR(CheckExpands(version, sql));

@@ -44,7 +44,8 @@ SchemaState NextState(const SchemaState& state, const Schema& schema);
 
 // Returns InvalidArgument that names the first step which would break engines of the release
 // before: an expand step that removes or renames something, or adds a column that their inserts
-// leave empty; or a contract step that comes too early.
+// leave empty; a contract step that comes too early; or an online step that does more than making
+// indexes.
 absl::Status CheckMigrations(const Schema& schema);
 
 // Read and write the table schema_version, which has one row. They throw the exceptions of

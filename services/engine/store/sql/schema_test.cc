@@ -52,6 +52,14 @@ TEST_CASE("Schema: an expand step may only add what older engines need not fill"
   CHECK(CheckWith({.sqlite = bad.c_str(), .postgres = bad.c_str(), .unused_since = 2}, 3).ok());
 }
 
+TEST_CASE("Schema: an online step makes indexes and nothing else", "[store]") {
+  const std::string one = "-- some\nCREATE INDEX i ON sessions (state);\n";
+  const std::string two = one + "CREATE TABLE t (a TEXT);";
+  CHECK(CheckWith({.postgres = one.c_str(), .is_online = true}, 3).ok());
+  CHECK_THAT(std::string(CheckWith({.postgres = two.c_str(), .is_online = true}, 3).message()),
+             Catch::Contains("makes no index"));
+}
+
 TEST_CASE("Schema: a contract step in the release that stops using the column is too early",
           "[store]") {
   const Migration step = {
