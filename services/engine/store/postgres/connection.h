@@ -71,6 +71,7 @@ class PostgresConnection final : public SqlConnection {
   // have not passed.
   void WaitUntil(absl::Time deadline) { deadline_ = deadline; }
 
+  SqlDialect dialect() const override { return SqlDialect::kPostgres; }
   Query Prepare(std::string_view sql) override;
   // Runs statements without parameters, all in one message.
   void Execute(const std::string& sql);

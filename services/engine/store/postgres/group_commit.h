@@ -64,6 +64,7 @@ class GroupCommit final : public SqlConnection {
   explicit GroupCommit(const PostgresConnection::Options& options) : connection_(options) {}
 
   // Returns a statement whose Run sends without waiting and returns kDeferred.
+  SqlDialect dialect() const override { return SqlDialect::kPostgres; }
   Query Prepare(std::string_view sql) override;
   // Begins a transaction.
   void Begin();

@@ -68,8 +68,12 @@ bool TryIndexLock(PostgresConnection& connection) {
 
 }  // namespace
 
+bool HasOnlineIndexes(PostgresConnection& connection, const Schema& schema) {
+  return MissingIndexes(connection, schema).empty();
+}
+
 absl::Status MakeIndexesOnline(PostgresConnection& connection, const Schema& schema) {
-  if (MissingIndexes(connection, schema).empty()) return absl::OkStatus();
+  if (HasOnlineIndexes(connection, schema)) return absl::OkStatus();
   if (!TryIndexLock(connection)) return absl::UnavailableError("another engine makes indexes");
   // The engine that had the lock may have made some of them.
   for (const OnlineIndex& index : MissingIndexes(connection, schema)) {

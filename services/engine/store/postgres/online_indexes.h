@@ -7,6 +7,10 @@
 
 namespace lathe::engine {
 
+// Returns whether all indexes of the online steps of `schema` are there. Throws the exceptions of
+// libpqxx.
+bool HasOnlineIndexes(PostgresConnection& connection, const Schema& schema);
+
 // Makes the indexes of the online steps of `schema` that are not there or not valid, one after the
 // other, with CREATE INDEX CONCURRENTLY: commits go on. Each waits for the transactions that are
 // open when it begins. A server or an engine that ends meanwhile leaves an invalid index, which is

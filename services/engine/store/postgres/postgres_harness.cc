@@ -56,6 +56,10 @@ void PostgresHarness::Reopen() {
   store_ = *std::move(opened);
 }
 
+std::unique_ptr<SqlConnection> PostgresHarness::Connect() {
+  return std::unique_ptr<SqlConnection>(new PostgresConnection(database_.Connect()));
+}
+
 std::unique_ptr<StoreHarness> MakeStoreHarness() { return std::make_unique<PostgresHarness>(); }
 
 }  // namespace lathe::engine

@@ -32,6 +32,7 @@ class PostgresHarness : public StoreHarness {
 
   Store& store() override { return *store_; }
   void Reopen() final;
+  std::unique_ptr<SqlConnection> Connect() override;
 
   const TestDatabase& database() const { return database_; }
 

@@ -15,6 +15,7 @@
 #include "services/engine/store/postgres/libpqxx.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/postgres/online_indexes.h"
+#include "services/engine/store/sql/needed_rows.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/sql_store.h"
 #include "services/engine/store/sql/writes.h"
@@ -228,8 +229,12 @@ absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
 absl::StatusOr<StoredState> PostgresStore::TryLoad(PostgresConnection& connection, int64_t term) {
   connection.Begin();
   RETURN_IF_ERROR(CheckTerm(connection, term));
+  // The planner overestimates the rows of each owner, and compiling for them takes most of the
+  // time.
+  connection.Execute("SET LOCAL jit = off");
   SweepPayloads(connection);
-  StoredState state = LoadState(connection, absl::GetCurrentTimeNanos());
+  const bool has_indexes = HasOnlineIndexes(connection, schema_);
+  StoredState state = LoadState(connection, absl::GetCurrentTimeNanos(), has_indexes);
   state.term = term;
   connection.Commit();
   return state;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "services/engine/store/postgres/migrate.h"
 #include "services/engine/store/postgres/postgres_harness.h"
+#include "services/engine/store/sql/needed_rows.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/session_search.h"
@@ -151,6 +152,40 @@ TEST_CASE("PostgresStore: a purge finds what is due by index", "[store]") {
                !Catch::Contains("Seq Scan on requests") && !Catch::Contains("Seq Scan on results"));
     // Not the index of all requests that are done.
     if (absl::StrContains(sql, "has_result = 1")) CHECK_THAT(text, Catch::Contains("results_by_"));
+  }
+}
+
+TEST_CASE("PostgresStore: a new leader finds requests by index", "[store]") {
+  PostgresHarness harness;
+  PostgresConnection connection = harness.database().Connect();
+  connection.Execute(
+      "INSERT INTO sessions (session_id, tenant_id, ordering, state, finish_reason, finish_detail,"
+      " sdk_version, display_name, project_id, tags, user_metadata, created_at, heartbeat_at)"
+      " SELECT 's' || i, 't', 1, 0, '', '', '', '', '', '', '', i, 0 FROM generate_series(1, 50)"
+      " AS i;"
+      "INSERT INTO models (model_id, session_id, tenant_id, model_seq_id, base_model, lora_rank,"
+      " lora_alpha, lora_seed, train_attn, train_mlp, train_unembed, group_name, state,"
+      " state_reason, applied_seq, closed_seq, saved_seq, gradient_from_seq, kept_window,"
+      " user_metadata, created_at, last_request_at, log_from_seq)"
+      " SELECT 'm' || i, 's' || i, 't', 0, '', 8, 8, 0, 1, 1, 1, '', 1, '', 400, 400, 0, 400, '',"
+      " '', i, 0, 400 FROM generate_series(1, 50) AS i;"
+      "INSERT INTO requests (request_id, tenant_id, owner_id, op_class, seq_id, kind, state,"
+      " content_hash, body_id, body_bytes, tokens, plan, epoch, accepted_at, done_at, delivered_at,"
+      " has_result, result_bytes) SELECT 'r' || i, 't', 'm' || (i % 50 + 1), 1, i / 50, 4, 3, '',"
+      " '', 0, 0, '', 0, i, 1000000 + i, 1000000 + i, 1, 9 FROM generate_series(1, 20000) AS i;"
+      "INSERT INTO results (request_id, bytes) SELECT request_id, '' FROM requests;"
+      "ANALYZE sessions; ANALYZE models; ANALYZE requests; ANALYZE results");
+  for (const std::string& sql : NeededRowsStatements(SqlDialect::kPostgres)) {
+    Query plan =
+        connection.Prepare(absl::StrCat("EXPLAIN ", absl::StrReplaceAll(sql, {{"?1", "100"}})));
+    std::string text;
+    while (plan.Next()) absl::StrAppend(&text, plan.Text(), "\n");
+    INFO(sql << "\n" << text);
+    CHECK_THAT(text, Catch::Contains("Index") && !Catch::Contains("Seq Scan on requests"));
+    // The key of all requests is searched for an owner, and not read to its end.
+    if (absl::StrContains(text, "requests_owner_id_op_class_seq_id_key")) {
+      CHECK_THAT(text, Catch::Contains("Index Cond: ((owner_id = "));
+    }
   }
 }
 

@@ -76,6 +76,9 @@ class Query {
   SqlStatement& statement_;
 };
 
+// Language of a database, for the few statements that cannot suit both.
+enum class SqlDialect { kSqlite, kPostgres };
+
 // A database connection. Not thread-safe. The SQL must suit both SQLite and Postgres. It writes
 // parameters in SQLite's form: `?` and `?2`.
 class SqlConnection {
@@ -85,6 +88,8 @@ class SqlConnection {
   static constexpr int64_t kDeferred = -1;
 
   virtual ~SqlConnection() = default;
+
+  virtual SqlDialect dialect() const = 0;
 
   // Returns a statement for `sql`. Statements are prepared once and cached by their text.
   virtual Query Prepare(std::string_view sql) = 0;

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -123,14 +122,8 @@ class SqlStore : public Store {
   }
 };
 
-// Reads everything but the term, as of time `now`. Throws the exceptions of `connection`.
-StoredState LoadState(SqlConnection& connection, int64_t now);
-
-// Returns the ids of bodies that must stay: those of unfinished requests, and those that rebuild
-// live models. Throws the exceptions of `connection`.
-std::set<std::string> LiveBodyIds(SqlConnection& connection);
-
-// Removes all other bodies from the database. Throws the exceptions of `connection`.
-void SweepPayloads(SqlConnection& connection);
+// Reads everything but the term, as of time `now`. `has_indexes`: see ReadNeededRequests. Throws
+// the exceptions of `connection`.
+StoredState LoadState(SqlConnection& connection, int64_t now, bool has_indexes);
 
 }  // namespace lathe::engine

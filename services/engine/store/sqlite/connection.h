@@ -46,6 +46,7 @@ class Connection final : public SqlConnection {
  public:
   Connection(const std::string& path, int flags);
 
+  SqlDialect dialect() const override { return SqlDialect::kSqlite; }
   Query Prepare(std::string_view sql) override;
   void Execute(const char* sql) { database_.exec(sql); }
   SQLite::Database& database() { return database_; }

@@ -13,6 +13,10 @@ void SqliteHarness::Reopen() {
   store_ = *std::move(opened);
 }
 
+std::unique_ptr<SqlConnection> SqliteHarness::Connect() {
+  return std::make_unique<Connection>(options().database.string(), SQLite::OPEN_READWRITE);
+}
+
 SqliteStore::Options SqliteHarness::options() const {
   return {.database = dir() / "lathe.db", .bodies_dir = dir() / "bodies"};
 }

@@ -17,6 +17,7 @@ class SqliteHarness : public StoreHarness {
 
   Store& store() override { return *store_; }
   void Reopen() final;
+  std::unique_ptr<SqlConnection> Connect() override;
 
   const std::filesystem::path& dir() const { return dir_.path(); }
   SqliteStore::Options options() const;

@@ -7,6 +7,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/engine/store/sql/needed_rows.h"
 #include "services/engine/store/sql/purge.h"
 #include "services/engine/store/sql/schema.h"
 #include "services/engine/store/sql/sql_store.h"
@@ -100,7 +101,7 @@ absl::StatusOr<StoredState> SqliteStore::Load(int64_t term) {
   return Guarded([&]() -> absl::StatusOr<StoredState> {
     write_mu_.AssertHeld();
     RETURN_IF_ERROR(CheckTermLocked(term));
-    StoredState state = LoadState(writer_, absl::GetCurrentTimeNanos());
+    StoredState state = LoadState(writer_, absl::GetCurrentTimeNanos(), /*has_indexes=*/true);
     state.term = term;
     return state;
   });

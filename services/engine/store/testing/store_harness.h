@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/engine/store/sql/sql_connection.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
@@ -20,6 +21,8 @@ class StoreHarness {
   // Simulates the death of the process: drops the object without a shutdown and opens its data
   // again.
   virtual void Reopen() = 0;
+  // Returns a connection to the database that is not the store's.
+  virtual std::unique_ptr<SqlConnection> Connect() = 0;
 };
 
 std::unique_ptr<StoreHarness> MakeStoreHarness();
