@@ -38,6 +38,7 @@ struct ActiveRequest {
   std::optional<PrefixScope> scope;
 
   KvSequence prompt_kv;         // shared by the samples that start from it
+  bool is_ready = false;        // the prompt is computed, and samples can start from it
   bool is_looked_up = false;    // the output states the prefix-cache hit
   at::Tensor next_logits;       // [V], after the prompt; defined while samples wait to start
   int64_t next_logits_seq = 0;  // inflight_seq at their computation

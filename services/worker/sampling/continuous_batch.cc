@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -9,10 +10,6 @@
 
 namespace lathe::worker {
 namespace {
-
-int64_t NumToStart(const ActiveRequest* request) {
-  return request->request.num_samples - request->num_started;
-}
 
 std::vector<int32_t> TokensOf(const SequenceRows& rows, int64_t begin, int64_t end) {
   std::vector<int32_t> tokens;
@@ -59,14 +56,21 @@ std::vector<SequenceRows> ContinuousBatch::NextPass() {
   std::vector<SequenceRows> pass;
   FillDecode(pass);
   FillPrefill(pass);
-  while (pass.empty() && IsIdle() && !waiting_.empty()) {
-    if (!ReleaseWaiting(&waiting_.front().kv())) {
-      too_large_.push_back(waiting_.front().request);
+  while (pass.empty() && IsIdle() && HasWaiting()) {
+    const SequenceRows first = FirstWaiting();
+    if (!ReleaseWaiting(&first.kv())) {
+      too_large_.push_back(first.request);
       break;
     }
     FillPrefill(pass);
   }
   return pass;
+}
+
+// Returns the sequence that is to be computed first. There must be one.
+SequenceRows ContinuousBatch::FirstWaiting() const {
+  if (preempted_.empty()) return {.request = StartOrder::Walk(order_).Next()};
+  return {.request = preempted_.front()->request, .sample = preempted_.front()};
 }
 
 void ContinuousBatch::FillDecode(std::vector<SequenceRows>& pass) {
@@ -82,52 +86,104 @@ void ContinuousBatch::FillDecode(std::vector<SequenceRows>& pass) {
   }
 }
 
-// Returns the number of running samples plus those that ready prompts have yet to start.
-int64_t ContinuousBatch::NumClaimed() const {
-  auto claimed = static_cast<int64_t>(running_.size());
-  for (const ActiveRequest* request : ready_) claimed += NumToStart(request);
-  return claimed;
+// Returns the number of samples that can start. Preempted samples keep their rows.
+int64_t ContinuousBatch::NumFreeRows() const {
+  return options_.max_running_samples - static_cast<int64_t>(running_.size() + preempted_.size());
 }
 
 void ContinuousBatch::FillPrefill(std::vector<SequenceRows>& pass) {
   int64_t budget =
       running_.empty() ? options_.max_prefill_tokens : options_.max_prefill_tokens_beside_decode;
-  int64_t claimed = NumClaimed();
-  int64_t num_seen = 0;
-  for (auto next = waiting_.begin(); next != waiting_.end();) {
-    if (budget == 0 || claimed >= options_.max_running_samples) return;
-    if (++num_seen > options_.max_running_samples) return;
-    SequenceRows rows{.request = next->request, .sample = next->sample};
-    KvSequence& kv = rows.kv();
-    const bool is_new = kv.blocks.empty();
-    if (is_new && !BeginWithPrefix(rows, pass)) {
-      ++next;
-      continue;
-    }
-    rows.begin = kv.length;
-    rows.end = std::min(rows.length(), rows.begin + budget);
-    // A new sequence begins only if the cache has room for all of it. One free block per running
-    // sample is kept back; otherwise running samples would take the new blocks at once.
-    const int64_t num_wanted = (is_new ? rows.length() : rows.end) - rows.begin;
-    const int64_t usable = cache_.num_free_blocks() - static_cast<int64_t>(running_.size());
-    if (KvCache::BlocksToExtend(kv, num_wanted) > usable) {
-      if (is_new) cache_.Release(kv);
-      return;
-    }
-    cache_.Extend(kv, rows.num_rows());
-    if (rows.sample == nullptr && !rows.request->is_looked_up) {
-      rows.request->is_looked_up = true;
-      rows.request->output.prompt_cache_hit_tokens = rows.begin;
-      if (rows.request->scope.has_value()) {
-        counters_.looked_up_tokens += rows.request->prompt_length();
-      }
-      counters_.prompt_hit_tokens += rows.begin;
-    }
-    pass.push_back(rows);
-    budget -= rows.num_rows();
-    claimed += rows.sample == nullptr ? NumToStart(rows.request) : 1;
-    next = rows.is_last() ? waiting_.erase(next) : std::next(next);
+  const int64_t num_free = NumFreeRows();
+  if (FillPreempted(pass, budget)) FillPrompts(pass, budget, num_free);
+}
+
+// Returns false if the cache has no room for a preempted sample. It has the next room.
+bool ContinuousBatch::FillPreempted(std::vector<SequenceRows>& pass, int64_t& budget) {
+  for (auto next = preempted_.begin(); next != preempted_.end() && budget > 0;) {
+    const Added added = AddWaiting({.request = (*next)->request, .sample = *next}, pass, budget);
+    if (added == Added::kNoRoom) return false;
+    const bool is_complete = added == Added::kYes && pass.back().is_last();
+    next = is_complete ? preempted_.erase(next) : std::next(next);
   }
+  return true;
+}
+
+void ContinuousBatch::FillPrompts(std::vector<SequenceRows>& pass, int64_t budget,
+                                  int64_t num_free) {
+  std::set<const ActiveRequest*> seen;
+  if (num_free > 0 && !order_.empty()) {
+    StartOrder::Walk walk(order_);
+    // Bounds the prompts that wait for blocks of others, because a look at a prompt costs time.
+    int64_t most_looks = options_.max_running_samples;
+    while (num_free > 0 && budget > 0 && most_looks > 0) {
+      ActiveRequest* const request = walk.Next();
+      if (request == nullptr) break;
+      if (!request->is_ready && seen.insert(request).second) {
+        --most_looks;
+        const Added added = AddPrompt(request, pass, budget);
+        if (added == Added::kNoRoom) break;
+        if (added == Added::kLater) {
+          walk.Skip();
+          continue;
+        }
+      }
+      walk.Take();
+      --num_free;
+    }
+  }
+  const std::vector<ActiveRequest*> begun = begun_;
+  for (ActiveRequest* const request : begun) {
+    if (budget == 0) return;
+    if (seen.contains(request)) continue;
+    if (AddPrompt(request, pass, budget) == Added::kNoRoom) return;
+  }
+}
+
+// Adds the next chunk of a prompt.
+ContinuousBatch::Added ContinuousBatch::AddPrompt(ActiveRequest* request,
+                                                  std::vector<SequenceRows>& pass,
+                                                  int64_t& budget) {
+  const bool is_new = request->prompt_kv.blocks.empty();
+  const Added added = AddWaiting({.request = request}, pass, budget);
+  if (added != Added::kYes) return added;
+  const bool is_complete = pass.back().is_last();
+  if (is_new && !is_complete) begun_.push_back(request);
+  if (!is_new && is_complete) std::erase(begun_, request);
+  return added;
+}
+
+// Adds the next chunk of a waiting sequence, at most `budget` rows, which it takes off.
+ContinuousBatch::Added ContinuousBatch::AddWaiting(SequenceRows rows,
+                                                   std::vector<SequenceRows>& pass,
+                                                   int64_t& budget) {
+  KvSequence& kv = rows.kv();
+  const bool is_new = kv.blocks.empty();
+  if (is_new && !BeginWithPrefix(rows, pass)) return Added::kLater;
+  rows.begin = kv.length;
+  rows.end = std::min(rows.length(), rows.begin + budget);
+  // A new sequence begins only if the cache has room for all of it. One free block per running
+  // sample is kept back; otherwise running samples would take the new blocks at once.
+  const int64_t num_wanted = (is_new ? rows.length() : rows.end) - rows.begin;
+  const int64_t usable = cache_.num_free_blocks() - static_cast<int64_t>(running_.size());
+  if (KvCache::BlocksToExtend(kv, num_wanted) > usable) {
+    if (is_new) cache_.Release(kv);
+    return Added::kNoRoom;
+  }
+  cache_.Extend(kv, rows.num_rows());
+  RecordLookUp(rows);
+  pass.push_back(rows);
+  budget -= rows.num_rows();
+  return Added::kYes;
+}
+
+// Counts the first look-up of a prompt in the prefix cache.
+void ContinuousBatch::RecordLookUp(const SequenceRows& rows) {
+  ActiveRequest& request = *rows.request;
+  if (rows.sample != nullptr || std::exchange(request.is_looked_up, true)) return;
+  request.output.prompt_cache_hit_tokens = rows.begin;
+  if (request.scope.has_value()) counters_.looked_up_tokens += request.prompt_length();
+  counters_.prompt_hit_tokens += rows.begin;
 }
 
 // Makes an empty sequence start with the blocks that the prefix cache has for it. Returns false,
@@ -158,6 +214,7 @@ void ContinuousBatch::Computed(const SequenceRows& rows) {
   }
   if (rows.is_running || !rows.is_last()) return;
   if (rows.sample == nullptr) {
+    rows.request->is_ready = true;
     ready_.push_back(rows.request);
   } else {
     running_.push_back(rows.sample);
@@ -166,23 +223,31 @@ void ContinuousBatch::Computed(const SequenceRows& rows) {
 
 std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
   std::vector<ActiveSample*> started;
-  while (!ready_.empty() && static_cast<int64_t>(running_.size()) < options_.max_running_samples) {
-    ActiveRequest* request = ready_.front();
-    ActiveSample* sample = request->samples[request->num_started].get();
+  if (ready_.empty() || NumFreeRows() == 0) return started;
+  StartOrder::Walk walk(order_);
+  while (NumFreeRows() > 0) {
+    ActiveRequest* const request = walk.Next();
+    if (request == nullptr) break;
+    if (!request->is_ready) {
+      walk.Skip();
+      continue;
+    }
+    ActiveSample* const sample = request->samples[request->num_started].get();
     bool takes_prompt = request->num_started + 1 == request->request.num_samples;
-    if (takes_prompt) {
-      sample->kv = std::exchange(request->prompt_kv, KvSequence());
-    } else if (!cache_.Fork(request->prompt_kv, sample->kv)) {
+    if (!takes_prompt && !cache_.Fork(request->prompt_kv, sample->kv)) {
       if (!running_.empty()) break;
       if (ReleaseWaiting(&request->prompt_kv)) continue;
       // No block is free for a copy, although no other sequence holds any. The sample takes the
       // prompt's blocks, and the prompt is computed again for the remaining samples.
-      sample->kv = std::exchange(request->prompt_kv, KvSequence());
-      waiting_.push_front({request, nullptr});
       takes_prompt = true;
     }
-    ++request->num_started;
-    if (takes_prompt) ready_.pop_front();
+    if (takes_prompt) {
+      sample->kv = std::exchange(request->prompt_kv, KvSequence());
+      request->is_ready = false;
+      std::erase(ready_, request);
+    }
+    order_.Start(request);
+    walk.Take();
     running_.push_back(sample);
     started.push_back(sample);
   }
@@ -208,25 +273,30 @@ void ContinuousBatch::Preempt(ActiveSample* sample) {
   ++counters_.preemptions;
   running_.pop_back();
   cache_.Release(sample->kv);
-  waiting_.push_front({sample->request, sample});
+  preempted_.push_front(sample);
 }
 
-// Releases the blocks of one sequence other than `except`: the last waiting one that has blocks, or
-// else the last ready prompt, which then waits again. Returns false if there is none.
+// Releases the blocks of one sequence other than `except`: the prompt that began last, else the
+// last preempted sample that has blocks, else the last ready prompt, which is then computed again.
+// Returns false if there is none.
 bool ContinuousBatch::ReleaseWaiting(const KvSequence* except) {
-  for (auto waiting = waiting_.rbegin(); waiting != waiting_.rend(); ++waiting) {
-    if (&waiting->kv() == except || waiting->kv().blocks.empty()) continue;
-    cache_.Release(waiting->kv());
+  const auto release_prompt = [&](std::vector<ActiveRequest*>& prompts) {
+    const auto last = std::find_if(prompts.rbegin(), prompts.rend(), [&](ActiveRequest* request) {
+      return &request->prompt_kv != except;
+    });
+    if (last == prompts.rend()) return false;
+    cache_.Release((*last)->prompt_kv);
+    (*last)->is_ready = false;
+    prompts.erase(std::next(last).base());
+    return true;
+  };
+  if (release_prompt(begun_)) return true;
+  for (auto sample = preempted_.rbegin(); sample != preempted_.rend(); ++sample) {
+    if (&(*sample)->kv == except || (*sample)->kv.blocks.empty()) continue;
+    cache_.Release((*sample)->kv);
     return true;
   }
-  for (auto request = ready_.rbegin(); request != ready_.rend(); ++request) {
-    if (&(*request)->prompt_kv == except) continue;
-    cache_.Release((*request)->prompt_kv);
-    waiting_.push_front({*request, nullptr});
-    ready_.erase(std::next(request).base());
-    return true;
-  }
-  return false;
+  return release_prompt(ready_);
 }
 
 std::vector<ActiveRequest*> ContinuousBatch::TakeTooLarge() {
@@ -236,13 +306,17 @@ std::vector<ActiveRequest*> ContinuousBatch::TakeTooLarge() {
 void ContinuousBatch::Finish(ActiveSample* sample) {
   cache_.Release(sample->kv);
   std::erase(running_, sample);
+  order_.End(sample->request);
 }
 
 void ContinuousBatch::Remove(ActiveRequest* request) {
-  std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request == request; });
+  const auto is_its = [&](const ActiveSample* sample) { return sample->request == request; };
+  std::erase(begun_, request);
   std::erase(ready_, request);
   std::erase(too_large_, request);
-  std::erase_if(running_, [&](const ActiveSample* sample) { return sample->request == request; });
+  std::erase_if(preempted_, is_its);
+  std::erase_if(running_, is_its);
+  order_.Remove(request);
   cache_.Release(request->prompt_kv);
   for (const auto& sample : request->samples) cache_.Release(sample->kv);
 }

@@ -9,6 +9,7 @@
 #include "services/worker/ops/counters.h"
 #include "services/worker/sampling/active_request.h"
 #include "services/worker/sampling/cache/kv_cache.h"
+#include "services/worker/sampling/start_order.h"
 
 namespace lathe::worker {
 
@@ -29,12 +30,15 @@ struct SequenceRows {
   KvSequence& kv() const { return sample == nullptr ? request->prompt_kv : sample->kv; }
 };
 
-// Prompts wait in order of arrival. Ready prompts start samples while the limit on running samples
-// allows. A pass computes the next token of every running sample, and a chunk of the waiting
-// sequences. When the cache is full, it takes blocks first from idle prefixes, then from waiting
-// sequences, then from the youngest sample. The preempted sample is recomputed later, with the same
-// result. Executor thread only. Requests belong to the caller, which removes them before it
-// destroys them.
+// Samples start in the order of StartOrder, while the limit on running samples allows. Prompts are
+// computed in the same order, but only those whose samples can start: a request claims no more rows
+// than are free. A prompt that has begun is completed even if others take its rows meanwhile. A
+// pass computes the next token of every running sample, and a chunk of the waiting sequences.
+//
+// When the cache is full, it takes blocks first from idle prefixes, then from waiting sequences,
+// then from the youngest sample. The preempted sample keeps its row. It is recomputed later, with
+// the same result. Executor thread only. Requests belong to the caller, which removes them before
+// it destroys them.
 class ContinuousBatch {
  public:
   struct Options {
@@ -50,7 +54,7 @@ class ContinuousBatch {
   ContinuousBatch(KvCache& cache, SamplingCounters& counters, const Options& options)
       : cache_(cache), counters_(counters), options_(options) {}
 
-  void Add(ActiveRequest* request) { waiting_.push_back({request, nullptr}); }
+  void Add(ActiveRequest* request) { order_.Add(request); }
 
   // Returns the rows of the next pass, running samples first, with cache space already reserved.
   // Empty if samples must start before there is anything to compute.
@@ -70,27 +74,36 @@ class ContinuousBatch {
   void Remove(ActiveRequest* request);
 
  private:
-  struct Waiting {
-    ActiveRequest* request;
-    ActiveSample* sample;
-    KvSequence& kv() const { return sample == nullptr ? request->prompt_kv : sample->kv; }
+  enum class Added {
+    kYes,
+    kLater,   // another sequence of the pass computes blocks that this one can use
+    kNoRoom,  // in the cache
   };
 
   void FillDecode(std::vector<SequenceRows>& pass);
   void FillPrefill(std::vector<SequenceRows>& pass);
+  bool FillPreempted(std::vector<SequenceRows>& pass, int64_t& budget);
+  void FillPrompts(std::vector<SequenceRows>& pass, int64_t budget, int64_t num_free);
+  Added AddWaiting(SequenceRows rows, std::vector<SequenceRows>& pass, int64_t& budget);
+  Added AddPrompt(ActiveRequest* request, std::vector<SequenceRows>& pass, int64_t& budget);
+  void RecordLookUp(const SequenceRows& rows);
   bool BeginWithPrefix(SequenceRows& rows, const std::vector<SequenceRows>& pass);
-  int64_t NumClaimed() const;
+  int64_t NumFreeRows() const;
+  SequenceRows FirstWaiting() const;
   bool ReleaseWaiting(const KvSequence* except);
   bool MakeRoomFor(ActiveSample* sample);
   void Preempt(ActiveSample* sample);
   bool IsIdle() const { return running_.empty() && ready_.empty() && too_large_.empty(); }
+  bool HasWaiting() const { return !preempted_.empty() || !order_.empty(); }
 
   KvCache& cache_;
   SamplingCounters& counters_;
   const Options options_;
-  std::deque<Waiting> waiting_;
-  std::deque<ActiveRequest*> ready_;    // prompt computed, some samples not started
-  std::vector<ActiveSample*> running_;  // in the order they started
+  StartOrder order_;                     // requests with samples to start
+  std::vector<ActiveRequest*> begun_;    // a part of the prompt is computed, oldest first
+  std::vector<ActiveRequest*> ready_;    // the prompt is computed, oldest first
+  std::deque<ActiveSample*> preempted_;  // youngest last
+  std::vector<ActiveSample*> running_;   // in the order they started
   std::vector<ActiveRequest*> too_large_;
 };
 

@@ -164,14 +164,20 @@ int64_t SamplingEngine::Report(ActiveSample& sample, int64_t most) {
 void SamplingEngine::RunPass() {
   PendingSamples inputs;
   std::vector<SequenceRows> pass = batch_.NextPass();
-  if (!pass.empty()) Compute(std::move(pass), inputs);
+  std::vector<ActiveRequest*> prompts;
+  if (!pass.empty()) prompts = Compute(std::move(pass), inputs);
   StartSamples(inputs);
+  // A request that waits for rows keeps its own logits, and not those of the whole pass.
+  for (ActiveRequest* const request : prompts) {
+    if (request->next_logits.defined()) request->next_logits = request->next_logits.clone();
+  }
   SampleAll(inputs);
   FailTooLarge();
   in_pass_.clear();
 }
 
-void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingSamples& inputs) {
+std::vector<ActiveRequest*> SamplingEngine::Compute(std::vector<SequenceRows> pass,
+                                                    PendingSamples& inputs) {
   GroupByAdapter(pass, [](const SequenceRows& rows) { return AdapterOf(rows.request); });
   for (const SequenceRows& rows : pass) in_pass_.push_back(rows.request->request.request_id);
   // [n, V], for the rows that are last in their sequences; undefined if there are none
@@ -179,7 +185,7 @@ void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingSamples& inp
   if (!logits.defined()) logits = LastLogits(pass);
   RecordRows(pass);
   int64_t next_row = 0;
-  bool has_prompts = false;
+  std::vector<ActiveRequest*> prompts;
   for (const SequenceRows& rows : pass) {
     batch_.Computed(rows);
     if (!rows.is_last()) continue;
@@ -188,11 +194,12 @@ void SamplingEngine::Compute(std::vector<SequenceRows> pass, PendingSamples& inp
       inputs.Add(rows.sample, row);
       continue;
     }
-    has_prompts = true;
+    prompts.push_back(rows.request);
     rows.request->next_logits = row;
     rows.request->next_logits_seq = rows.request->inflight_seq;
   }
-  if (!has_prompts && logits.defined()) inputs.logits = {logits};  // avoids a copy
+  if (prompts.empty() && logits.defined()) inputs.logits = {logits};  // avoids a copy
+  return prompts;
 }
 
 // LastLogits by a CUDA graph. Returns an undefined tensor, and computes nothing, if no graph fits:

@@ -116,7 +116,8 @@ class SamplingEngine {
     }
   };
 
-  void Compute(std::vector<SequenceRows> pass, PendingSamples& inputs);
+  // Returns the requests whose prompts are complete now.
+  std::vector<ActiveRequest*> Compute(std::vector<SequenceRows> pass, PendingSamples& inputs);
   at::Tensor LastLogits(const std::vector<SequenceRows>& pass);
   at::Tensor LastLogitsByGraph(const std::vector<SequenceRows>& pass);
   void RecordRows(const std::vector<SequenceRows>& pass);
