@@ -328,8 +328,8 @@ void ExecutorCore::Charge(DeviceUse use, absl::Duration spent) {
 }
 
 void ExecutorCore::CollectSamples() {
-  std::vector<SampledToken> tokens = sampling_.TakeStreamed();
-  if (!tokens.empty()) Emit(SampleProgress{std::move(tokens)});
+  SampleProgress progress{.tokens = sampling_.TakeStreamed(), .ended = sampling_.TakeEnded()};
+  if (!progress.tokens.empty() || !progress.ended.empty()) Emit(std::move(progress));
   for (FinishedSample& finished : sampling_.TakeFinished()) {
     EndSample(finished.request_id);
     if (finished.output.ok()) {

@@ -161,6 +161,30 @@ TEST_CASE("a sample that is cancelled while it runs gives its blocks back", "[ex
   Answer<OpFailed>(worker.Drain(), "s");
 }
 
+TEST_CASE("a running request says how many of its sequences have ended", "[executor]") {
+  CoreOptions options;
+  options.sampling.max_running_samples = 2;
+  Worker worker(options);
+  SampleRequest request = Sample("s", "");
+  request.num_samples = 6;
+  request.params.max_tokens = 3;
+  request.params.ignore_eos = true;
+  worker.core.Apply(request);
+  std::vector<EndedSequences> ended;
+  bool is_done = false;
+  for (const ReportEvent& event : worker.Drain()) {
+    is_done |= std::holds_alternative<SampleDone>(event.report);
+    if (const auto* const progress = std::get_if<SampleProgress>(&event.report)) {
+      CHECK(progress->tokens.empty());
+      CHECK_FALSE(is_done);
+      ended.insert(ended.end(), progress->ended.begin(), progress->ended.end());
+    }
+  }
+  CHECK(is_done);
+  // The extra parentheses keep Catch2 from printing the reports.
+  CHECK((ended == std::vector<EndedSequences>{{"s", 2}, {"s", 4}}));
+}
+
 TEST_CASE("a dropped version's keys and values are not kept", "[executor]") {
   Worker worker;
   worker.core.Apply(PublishVersion{"publish", "m", 1, "v"});

@@ -63,10 +63,18 @@ struct SampledToken {
   bool stopped = false;   // set with `finished`: as SampledSequence::stopped
 };
 
-// Tokens that one pass sampled for streamed samples. It answers no request: the result has all
-// tokens.
+// Number of a running request's sequences that have ended since its start.
+struct EndedSequences {
+  std::string request_id;
+  int64_t num_ended = 0;
+
+  bool operator==(const EndedSequences&) const = default;
+};
+
+// Progress of running samples in one pass. It answers no request: the result has all tokens.
 struct SampleProgress {
-  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> tokens;   // of streamed samples
+  std::vector<EndedSequences> ended;  // requests of which a sequence ended and others did not
 };
 
 // InvalidArgument and FailedPrecondition are the user's errors, all others the server's.
@@ -146,8 +154,9 @@ struct ModelInfo {
   std::string tokenizer_id;
   std::vector<int64_t> eos_token_ids;
   int64_t max_lora_rank = 512;
-  int64_t token_budget = 0;     // tokens of one micro-batch
-  int64_t kv_cache_tokens = 0;  // longest sequence (prompt and sampled) that can be sampled
+  int64_t token_budget = 0;         // tokens of one micro-batch
+  int64_t kv_cache_tokens = 0;      // longest sequence (prompt and sampled) that can be sampled
+  int64_t max_running_samples = 0;  // samples that decode together, over all replicas
   std::vector<LoraModule> lora_modules;  // those of the model, in the order of adapters
   bool tied_embeddings = false;
 };

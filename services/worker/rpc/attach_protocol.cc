@@ -17,7 +17,7 @@
 namespace lathe::worker {
 namespace {
 
-// While more messages wait for the stream, the progress of samples is dropped.
+// While more messages wait for the stream, the tokens of streamed samples are dropped.
 constexpr size_t kMaxOutgoingForProgress = 1024;
 
 lathe::v1::GroupRole ToProtoRole(const std::string& role) {
@@ -232,13 +232,14 @@ void AttachProtocol::Execute(const lathe::v1::EngineMessage& message) {
   if (!batch.requests.empty()) SubmitBatch(std::move(batch), encoded_batch.SerializeAsString());
 }
 
-// Returns true if the request is new. A duplicate of a finished request is answered again. A
-// duplicate of a running one is ignored.
+// Returns true if the request is new. A duplicate of a finished request is answered again. One of a
+// running sample is answered with its progress, which an engine that adopts the worker lacks.
 bool AttachProtocol::IsNew(const Incoming& incoming) {
   if (incoming.request_id.empty()) return true;
   const RequestTable::Arrival arrival = request_table_.Begin(incoming.request_id, incoming.info);
   if (arrival == RequestTable::Arrival::kDone)
     QueueDone(*request_table_.FindDone(incoming.request_id));
+  if (arrival == RequestTable::Arrival::kRunning) QueueEnded(incoming.request_id);
   return arrival == RequestTable::Arrival::kNew;
 }
 
@@ -290,9 +291,7 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
     return;
   }
   if (const auto* progress = std::get_if<SampleProgress>(&event.report)) {
-    // The result of the sample has the tokens that are dropped here.
-    if (!is_attached_ || outgoing_.size() >= kMaxOutgoingForProgress) return;
-    *Queue().mutable_sample_progress() = ToProto(*progress);
+    AbsorbProgress(*progress);
     return;
   }
   if (const auto* done = std::get_if<SnapshotDone>(&event.report)) {
@@ -312,6 +311,27 @@ void AttachProtocol::Absorb(const ReportEvent& event) {
   if (info == nullptr) return;
   request_table_.Finish(ToOperationDone(event, *info));
   if (is_attached_) QueueDone(*request_table_.FindDone(request_id));
+}
+
+void AttachProtocol::AbsorbProgress(const SampleProgress& progress) {
+  for (const EndedSequences& ended : progress.ended) {
+    request_table_.SetEnded(ended.request_id, ended.num_ended);
+  }
+  if (!is_attached_) return;
+  lathe::v1::SampleProgress proto = ToProto(progress);
+  // The result of the sample has the tokens that are dropped here. The engine waits for the numbers
+  // of sequences, which are as few as the sequences.
+  if (outgoing_.size() >= kMaxOutgoingForProgress) proto.clear_tokens();
+  const bool is_empty = proto.tokens().empty() && proto.ended().empty();
+  if (!is_empty) *Queue().mutable_sample_progress() = std::move(proto);
+}
+
+void AttachProtocol::QueueEnded(const std::string& request_id) {
+  const int64_t num_ended = request_table_.NumEnded(request_id);
+  if (num_ended == 0) return;
+  lathe::v1::EndedSequences* const ended = Queue().mutable_sample_progress()->add_ended();
+  ended->set_request_id(request_id);
+  ended->set_num_ended(num_ended);
 }
 
 void AttachProtocol::StateChanged() {

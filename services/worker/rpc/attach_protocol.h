@@ -79,6 +79,9 @@ class AttachProtocol {
   void Refuse(const std::string& request_id, absl::Status status);
   void SubmitOrRefuse(const std::string& request_id, Command command, std::string encoded);
   void SubmitBatch(TrainBatch batch, std::string encoded);
+  void AbsorbProgress(const SampleProgress& progress);
+  // Queues the number of the running sample's sequences that have ended, unless it is 0.
+  void QueueEnded(const std::string& request_id);
   void QueueDone(const lathe::v1::OperationDone& done);
   lathe::v1::WorkerMessage& Queue();
   // As Queue, but between two streams the message waits for the next Adopt. A message queued and

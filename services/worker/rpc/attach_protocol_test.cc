@@ -354,6 +354,7 @@ TEST_CASE("progress is reported while loading and readiness once", "[rpc]") {
   worker.protocol.StateChanged();
   state.ready = true;
   state.model.name = "b";
+  state.model.max_running_samples = 256;
   state.model.lora_modules = {{"q_proj", LoraFamily::kAttention},
                               {"router", LoraFamily::kMlp},
                               {"lm_head", LoraFamily::kUnembedding}};
@@ -365,6 +366,7 @@ TEST_CASE("progress is reported while loading and readiness once", "[rpc]") {
   CHECK(messages[0].progress().bytes_loaded() == 10);
   const lathe::v1::ModelInfo& model = messages[1].ready().model();
   CHECK(model.name() == "b");
+  CHECK(model.max_running_samples() == 256);
   REQUIRE(model.lora_modules_size() == 3);
   CHECK(model.lora_modules(0).name() == "q_proj");
   CHECK(model.lora_modules(0).family() == lathe::v1::LORA_FAMILY_ATTENTION);

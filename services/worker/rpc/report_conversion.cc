@@ -166,6 +166,11 @@ lathe::v1::SampleProgress ToProto(const SampleProgress& progress) {
     out->set_finished(token.finished);
     out->set_stopped(token.stopped);
   }
+  for (const EndedSequences& ended : progress.ended) {
+    lathe::v1::EndedSequences* out = proto.add_ended();
+    out->set_request_id(ended.request_id);
+    out->set_num_ended(ended.num_ended);
+  }
   return proto;
 }
 
@@ -226,6 +231,7 @@ lathe::v1::ModelInfo ToProto(const ModelInfo& info) {
   proto.set_max_lora_rank(info.max_lora_rank);
   proto.set_token_budget(info.token_budget);
   proto.set_kv_cache_tokens(info.kv_cache_tokens);
+  proto.set_max_running_samples(info.max_running_samples);
   for (const LoraModule& module : info.lora_modules) {
     lathe::v1::LoraModule* const one = proto.add_lora_modules();
     one->set_name(module.name);

@@ -25,6 +25,16 @@ void RequestTable::Finish(lathe::v1::OperationDone done) {
   it->second.done = std::move(done);
 }
 
+void RequestTable::SetEnded(const std::string& request_id, int64_t num_ended) {
+  const auto it = entries_.find(request_id);
+  if (it != entries_.end()) it->second.num_ended = num_ended;
+}
+
+int64_t RequestTable::NumEnded(const std::string& request_id) const {
+  const auto it = entries_.find(request_id);
+  return it == entries_.end() || it->second.done.has_value() ? 0 : it->second.num_ended;
+}
+
 const lathe::v1::OperationDone* RequestTable::FindDone(const std::string& request_id) const {
   const auto it = entries_.find(request_id);
   if (it == entries_.end() || !it->second.done.has_value()) return nullptr;

@@ -36,6 +36,11 @@ class RequestTable {
   // Marks a running request as done. Ignores a request that is not running.
   void Finish(lathe::v1::OperationDone done);
 
+  // Records how many of a running request's sequences have ended. Ignores other requests.
+  void SetEnded(const std::string& request_id, int64_t num_ended);
+  // Returns that number; 0 for other requests.
+  int64_t NumEnded(const std::string& request_id) const;
+
   // Returns the retained result; nullptr: not done, or acknowledged.
   const lathe::v1::OperationDone* FindDone(const std::string& request_id) const;
 
@@ -52,6 +57,7 @@ class RequestTable {
  private:
   struct Entry {
     RequestInfo info;
+    int64_t num_ended = 0;
     std::optional<lathe::v1::OperationDone> done;
   };
 

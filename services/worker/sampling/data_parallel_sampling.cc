@@ -191,7 +191,9 @@ SampleUpdates DataParallelSampling::RunOwnPass() {
       if (shares_passes) place_.all.LimitWaits(std::string(status.message()));
     }
   }
-  SampleUpdates own{.finished = engine_.TakeFinished(), .streamed = engine_.TakeStreamed()};
+  SampleUpdates own{.finished = engine_.TakeFinished(),
+                    .streamed = engine_.TakeStreamed(),
+                    .ended = engine_.TakeEnded()};
   std::move(not_added_.begin(), not_added_.end(), std::back_inserter(own.finished));
   not_added_.clear();
   return own;
@@ -231,6 +233,7 @@ void DataParallelSampling::Exchange(SampleUpdates own) {
     if (!updates.ok()) throw RanksDisagree{updates.status()};
     std::move(updates->streamed.begin(), updates->streamed.end(),
               std::back_inserter(updates_.streamed));
+    std::move(updates->ended.begin(), updates->ended.end(), std::back_inserter(updates_.ended));
     for (FinishedSample& sample : updates->finished) {
       if (sample.output.ok() && sample.output->target_prompt_logprobs.has_value()) {
         sample.output->target_prompt_logprobs->targets = running_.at(sample.request_id).targets;

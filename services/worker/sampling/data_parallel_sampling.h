@@ -23,8 +23,9 @@ namespace lathe::worker {
 struct SampleUpdates {
   std::vector<FinishedSample> finished;
   std::vector<SampledToken> streamed;
+  std::vector<EndedSequences> ended;
 
-  bool empty() const { return finished.empty() && streamed.empty(); }
+  bool empty() const { return finished.empty() && streamed.empty() && ended.empty(); }
 };
 
 // Serializes `updates` for the other ranks. The `targets` of target_prompt_logprobs are left out:
@@ -63,6 +64,7 @@ class DataParallelSampling {
   void RunPass();
   std::vector<FinishedSample> TakeFinished() { return std::exchange(updates_.finished, {}); }
   std::vector<SampledToken> TakeStreamed() { return std::exchange(updates_.streamed, {}); }
+  std::vector<EndedSequences> TakeEnded() { return std::exchange(updates_.ended, {}); }
 
   // Sums over all replicas.
   SamplingCounters counters() const { return is_alone() ? engine_.counters() : counters_; }

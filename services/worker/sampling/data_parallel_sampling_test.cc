@@ -19,7 +19,8 @@ namespace {
 
 struct Seen {
   Outputs outputs;
-  std::set<std::string> streamed;  // request, sample, token index, token
+  std::set<std::string> streamed;        // request, sample, token index, token
+  std::map<std::string, int64_t> ended;  // highest number that was reported of each request
   SamplingCounters counters;
   KvUsage kv_usage;         // over all replicas, after the first pass
   bool has_worked = false;  // this rank ran a layer
@@ -51,6 +52,11 @@ void Take(DataParallelSampling& sampling, Seen& seen) {
   for (const SampledToken& token : sampling.TakeStreamed()) {
     seen.streamed.insert(absl::StrCat(token.request_id, " ", token.sample_index, " ",
                                       token.token_index, " ", token.token));
+  }
+  for (const EndedSequences& ended : sampling.TakeEnded()) {
+    TORCH_CHECK(seen.ended[ended.request_id] < ended.num_ended);
+    TORCH_CHECK(!seen.outputs.contains(ended.request_id));
+    seen.ended[ended.request_id] = ended.num_ended;
   }
 }
 
@@ -100,9 +106,11 @@ TEST_CASE("Data-parallel sampling: all ranks know what one rank would have sampl
       AsReplicas(world, [&](const ReplicaPlace& place) { return RunAll(model, all, place); });
   REQUIRE(alone.outputs.size() == all.size());
   REQUIRE_FALSE(alone.streamed.empty());
+  REQUIRE_FALSE(alone.ended.empty());
   for (const Seen& rank : ranks) {
     CHECK(rank.has_worked);
     CHECK(rank.streamed == alone.streamed);
+    CHECK(rank.ended == ranks[0].ended);
     CHECK(rank.counters.generated_tokens == alone.counters.generated_tokens);
     REQUIRE(rank.outputs.size() == all.size());
     for (const Asked& asked : all) {
@@ -146,7 +154,8 @@ TEST_CASE("Data-parallel sampling: damaged updates end the rank", "[sampling]") 
     if (place.index == 1) {
       SampleOutput output;
       output.target_prompt_logprobs.emplace();
-      const std::string bytes = Pack({.finished = {{"unknown", output}}, .streamed = {}});
+      const std::string bytes =
+          Pack({.finished = {{"unknown", output}}, .streamed = {}, .ended = {}});
       constexpr size_t kNumbers = 1 + (sizeof(SamplingCounters) + sizeof(KvUsage)) / 8;
       const at::Tensor header = at::zeros({static_cast<int64_t>(kNumbers)}, at::kLong);
       header[0] = static_cast<int64_t>(bytes.size());

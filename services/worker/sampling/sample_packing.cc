@@ -139,6 +139,11 @@ std::string Pack(const SampleUpdates& updates) {
   for (const FinishedSample& sample : updates.finished) Write(sample, writer);
   writer.Number(static_cast<int64_t>(updates.streamed.size()));
   for (const SampledToken& token : updates.streamed) Write(token, writer);
+  writer.Number(static_cast<int64_t>(updates.ended.size()));
+  for (const EndedSequences& ended : updates.ended) {
+    writer.Text(ended.request_id);
+    writer.Number(ended.num_ended);
+  }
   return writer.Take();
 }
 
@@ -152,6 +157,11 @@ absl::StatusOr<SampleUpdates> UnpackSampleUpdates(std::string_view bytes) {
   const int64_t num_streamed = reader.Number();
   for (int64_t i = 0; i < num_streamed && !reader.is_damaged(); ++i) {
     updates.streamed.push_back(ReadToken(reader));
+  }
+  const int64_t num_ended = reader.Number();
+  for (int64_t i = 0; i < num_ended && !reader.is_damaged(); ++i) {
+    std::string request_id = reader.Text();
+    updates.ended.push_back({std::move(request_id), reader.Number()});
   }
   if (reader.is_damaged() || !reader.is_at_end()) {
     return absl::InternalError("the sampling results of a rank are damaged");

@@ -317,7 +317,11 @@ void SamplingEngine::Accept(ActiveSample* sample, int32_t token, float logprob) 
                                               .logprobs = std::move(sample->logprobs),
                                               .weights_runs = std::move(sample->weights_runs),
                                               .topk_logprobs = std::move(sample->top)};
-  if (++request->num_finished == request->request.num_samples) Complete(request);
+  if (++request->num_finished == request->request.num_samples) {
+    Complete(request);
+  } else {
+    ended_.insert(request->request.request_id);
+  }
 }
 
 void SamplingEngine::Complete(ActiveRequest* request) {
@@ -371,6 +375,15 @@ KvUsage SamplingEngine::kv_usage() const {
 }
 
 std::vector<FinishedSample> SamplingEngine::TakeFinished() { return std::exchange(finished_, {}); }
+
+std::vector<EndedSequences> SamplingEngine::TakeEnded() {
+  std::vector<EndedSequences> ended;
+  for (const std::string& id : std::exchange(ended_, {})) {
+    const auto found = requests_.find(id);
+    if (found != requests_.end()) ended.push_back({id, found->second->num_finished});
+  }
+  return ended;
+}
 
 std::vector<SampledToken> SamplingEngine::TakeStreamed() {
   std::erase_if(streams_, [this](const std::string& id) { return !requests_.contains(id); });

@@ -101,6 +101,9 @@ class SamplingEngine {
   std::vector<SampledToken> TakeStreamed();
   static constexpr int64_t kMaxStreamedTokens = 2048;  // more than a pass draws for one request
 
+  // Returns the running requests of which a sequence has ended since the last call.
+  std::vector<EndedSequences> TakeEnded();
+
   SamplingCounters counters() const;
   KvUsage kv_usage() const;
 
@@ -142,6 +145,7 @@ class SamplingEngine {
   std::map<std::string, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<std::string> in_pass_;  // request ids
   std::vector<FinishedSample> finished_;
+  std::set<std::string> ended_;    // ids of the requests that TakeEnded returns; some may be over
   std::set<std::string> streams_;  // ids of streamed requests; some may have ended
   std::vector<SampledToken> streamed_;
 };

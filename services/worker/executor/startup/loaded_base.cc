@@ -20,6 +20,7 @@
 #include "services/worker/executor/planning/step_rate.h"
 #include "services/worker/executor/startup/machine_arithmetic.h"
 #include "services/worker/sampling/cache/kv_cache.h"
+#include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
@@ -210,6 +211,7 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   base.info.token_budget = memory.token_budget;
   base.info.kv_cache_tokens = KvCache::CapacityTokens(
       loaded.model->part().local, memory.kv_cache_bytes, loaded.model->attention_arithmetic());
+  base.info.max_running_samples = options.mesh.dp * SamplingOptions().max_running_samples;
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
                                                  options.model_name, loaded.content_hash);
   base.tokenizer = LoadTokenizer(options.model_path);
