@@ -111,6 +111,7 @@ struct Core::Impl {
   void Handle(const WorkerReady& event) { OnWorkerReady(s, event); }
   void Handle(const WorkerDetached& event) { OnWorkerDetached(s, event); }
   void Handle(const WorkerStarted& event) { OnWorkerStarted(s, event); }
+  void Handle(const WorkerSampleProgress& event) { OnSampleProgress(s, event); }
   void Handle(const WorkerExited& event) { OnWorkerExited(s, event); }
   void Handle(const WorkerDone& event) { OnWorkerDone(s, event); }
   void Handle(const WorkerVersionLoaded& event) { OnVersionLoaded(s, event); }

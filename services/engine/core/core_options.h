@@ -14,8 +14,8 @@ struct CoreOptions {
   int64_t batch_tokens = 16384;
   // Number of tokens by which one tenant may be ahead of another before the other is served.
   int64_t fair_share_quantum_tokens = 1024;
-  // Maximum number of sequences of one group that decode or wait in its worker. Others wait in the
-  // engine, in fair-share order.
+  // Number of sequences that a group's worker has, decoding or waiting, if it does not report how
+  // many it runs together. Others wait in the engine, in fair-share order (SampleWindow).
   int64_t max_inflight_sequences = 2048;
 
   // Time that a forward or forward_backward of a concurrent session waits for a smaller seq.

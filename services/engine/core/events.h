@@ -301,7 +301,8 @@ struct HeldVersion {
 // The base model that a worker has loaded.
 struct ReadyModel {
   BaseModelRow row;
-  int64_t kv_cache_tokens = 0;  // longest sequence that it can sample
+  int64_t kv_cache_tokens = 0;      // longest sequence that it can sample
+  int64_t max_running_samples = 0;  // samples that it runs together; 0: unknown
 };
 
 // Number of ranks of a group along each axis, outermost first.
@@ -373,6 +374,19 @@ struct WorkerStarted {
   std::string group;
   int64_t epoch = 0;
   std::vector<std::string> request_ids;
+};
+
+// The number of a request's sequences that have ended since the worker began it. It only grows.
+struct EndedSequences {
+  std::string request_id;
+  int64_t num_ended = 0;
+};
+
+// Sequences of running samples have ended. A report may be lost: the next one has its numbers too.
+struct WorkerSampleProgress {
+  std::string group;
+  int64_t epoch = 0;
+  std::vector<EndedSequences> ended;
 };
 
 // Exit of a worker as its parent reports it. The event may come before the end of the stream, after
@@ -458,14 +472,13 @@ struct WorkerVersionSaved {
   std::string manifest_sha256;
 };
 
-using EventBody =
-    std::variant<Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit,
-                 CreateSamplingSession, JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint,
-                 SetCheckpointTtl, Delivered, Drain, WorkerAttached, WorkerReady, WorkerDetached,
-                 WorkerDone, WorkerVersionFailed, SetQuota, CancelSample, AdoptCheckpoint,
-                 CopyCheckpoint, AssignSessionProject, WorkerSnapshotDone, WorkerVersionSaved,
-                 BodyUnavailable, WorkerStarted, WorkerExited, MoveModel, DrainGroup,
-                 WorkerVersionLoaded, WorkerVersionServed, RemoveGroup, Continue>;
+using EventBody = std::variant<
+    Loaded, Tick, Committed, CreateSession, Heartbeat, FinishSession, Submit, CreateSamplingSession,
+    JoinSamplingSession, DeleteCheckpoint, PublishCheckpoint, SetCheckpointTtl, Delivered, Drain,
+    WorkerAttached, WorkerReady, WorkerDetached, WorkerDone, WorkerVersionFailed, SetQuota,
+    CancelSample, AdoptCheckpoint, CopyCheckpoint, AssignSessionProject, WorkerSnapshotDone,
+    WorkerVersionSaved, BodyUnavailable, WorkerStarted, WorkerExited, MoveModel, DrainGroup,
+    WorkerVersionLoaded, WorkerVersionServed, RemoveGroup, Continue, WorkerSampleProgress>;
 
 struct Event {
   int64_t now = 0;  // nanoseconds since the Unix epoch

@@ -238,7 +238,10 @@ void Dispatcher::OnReport(const RankKey& rank, const v1::WorkerMessage& message)
     case v1::WorkerMessage::kDone:
       return OnDone(group, message.epoch(), message.done());
     case v1::WorkerMessage::kSampleProgress:
-      return runtime_.streams().Push(ToTokens(message.sample_progress()));
+      runtime_.streams().Push(ToTokens(message.sample_progress()));
+      if (message.sample_progress().ended().empty()) return;
+      runtime_.Post(ToEvent(group, message.epoch(), message.sample_progress()));
+      return;
     case v1::WorkerMessage::kVersionLoaded:
       runtime_.Post(ToEvent(group, message.epoch(), message.version_loaded()));
       return;

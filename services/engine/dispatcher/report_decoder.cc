@@ -50,7 +50,8 @@ ReadyModel ToReady(const v1::ModelInfo& model) {
                   .max_lora_rank = model.max_lora_rank(),
                   .token_budget = model.token_budget(),
                   .lora_modules = ToModules(model)},
-          .kv_cache_tokens = model.kv_cache_tokens()};
+          .kv_cache_tokens = model.kv_cache_tokens(),
+          .max_running_samples = model.max_running_samples()};
 }
 
 GroupRole ToRole(v1::GroupRole role) {
@@ -149,6 +150,15 @@ std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress) {
                       .stopped = token.stopped()});
   }
   return tokens;
+}
+
+WorkerSampleProgress ToEvent(const std::string& group, int64_t epoch,
+                             const v1::SampleProgress& progress) {
+  WorkerSampleProgress event{.group = group, .epoch = epoch, .ended = {}};
+  for (const v1::EndedSequences& ended : progress.ended()) {
+    event.ended.push_back({.request_id = ended.request_id(), .num_ended = ended.num_ended()});
+  }
+  return event;
 }
 
 WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started) {

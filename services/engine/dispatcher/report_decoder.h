@@ -29,6 +29,8 @@ WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationD
 
 std::vector<StreamedToken> ToTokens(const v1::SampleProgress& progress);
 
+WorkerSampleProgress ToEvent(const std::string& group, int64_t epoch,
+                             const v1::SampleProgress& progress);
 WorkerStarted ToEvent(const std::string& group, int64_t epoch, const v1::Started& started);
 WorkerVersionLoaded ToEvent(const std::string& group, int64_t epoch,
                             const v1::VersionLoaded& loaded);

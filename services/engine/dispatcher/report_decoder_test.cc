@@ -69,6 +69,24 @@ TEST_CASE("Ready: a base model comes with its modules in their order", "[dispatc
                                 {"q_proj", LoraFamily::kAttention}});
 }
 
+TEST_CASE("Reports: how many samples a worker runs, and which sequences have ended",
+          "[dispatcher]") {
+  v1::ModelInfo model;
+  CHECK(ToReady(model).max_running_samples == 0);  // a worker of the release before
+  model.set_max_running_samples(256);
+  CHECK(ToReady(model).max_running_samples == 256);
+  v1::SampleProgress progress;
+  v1::EndedSequences* const ended = progress.add_ended();
+  ended->set_request_id("r");
+  ended->set_num_ended(3);
+  const WorkerSampleProgress event = ToEvent("g", 4, progress);
+  CHECK(event.group == "g");
+  CHECK(event.epoch == 4);
+  REQUIRE(event.ended.size() == 1);
+  CHECK(event.ended[0].request_id == "r");
+  CHECK(event.ended[0].num_ended == 3);
+}
+
 // Ids that the core finds an operation or a version by.
 std::string IdOf(const v1::WorkerMessage& message) {
   switch (message.message_case()) {

@@ -24,6 +24,7 @@ typename Map::iterator After(Map& map, const std::string& key) {
 }  // namespace
 
 void FairQueue::Push(const std::string& tenant, const std::string& owner, Item item) {
+  tokens_ += item.tokens;
   Owner& to = tenants_[tenant].owners[owner];
   to.items.push_back(std::move(item));
   to.by_id[to.items.back().id] = std::prev(to.items.end());
@@ -38,6 +39,7 @@ bool FairQueue::Remove(const std::string& tenant, const std::string& owner, cons
   Owner& from = at_owner->second;
   const auto it = from.by_id.find(id);
   if (it == from.by_id.end()) return false;
+  tokens_ -= it->second->tokens;
   from.items.erase(it->second);
   from.by_id.erase(it);
   if (from.items.empty()) owners.erase(at_owner);
@@ -49,6 +51,7 @@ void FairQueue::Clear() {
   if (tenants_.empty()) return;
   cleared_.push_back(std::move(tenants_));
   tenants_.clear();
+  tokens_ = 0;
 }
 
 bool FairQueue::FreeSome(int64_t most) {
@@ -130,6 +133,7 @@ std::vector<FairQueue::Item> FairQueue::Take(
       continue;
     }
     tenant.deficit -= items.front().tokens;
+    tokens_ -= items.front().tokens;
     next.by_id.erase(items.front().id);
     taken.push_back(std::move(items.front()));
     items.pop_front();

@@ -46,6 +46,7 @@ class FairQueue {
   std::vector<Item> Take(const std::function<Fit(const std::string& tenant, const Item&)>& fit);
 
   bool empty() const { return tenants_.empty(); }
+  int64_t tokens() const { return tokens_; }  // sum over the waiting items
 
  private:
   struct Owner {
@@ -66,8 +67,9 @@ class FairQueue {
 
   const int64_t quantum_tokens_;
   std::map<std::string, Tenant> tenants_;  // tenants with items
-  std::string current_;                    // tenant in turn
-  bool turn_started_ = false;              // the current tenant has received its quantum
+  int64_t tokens_ = 0;
+  std::string current_;        // tenant in turn
+  bool turn_started_ = false;  // the current tenant has received its quantum
   std::vector<std::map<std::string, Tenant>> cleared_;
 };
 

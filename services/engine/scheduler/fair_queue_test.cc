@@ -171,6 +171,21 @@ TEST_CASE("FairQueue: a tenant that is passed holds up no other and saves nothin
   CHECK(queue.Take(no_item).empty());
 }
 
+TEST_CASE("FairQueue: it knows the tokens that wait", "[scheduler]") {
+  FairQueue queue(10);
+  queue.Push("a", "m", {"a1", 10});
+  queue.Push("a", "m", {"a2", 5});
+  queue.Push("b", "m", {"b1", 7});
+  CHECK(queue.tokens() == 22);
+  CHECK(queue.Remove("a", "m", "a2"));
+  CHECK_FALSE(queue.Remove("a", "m", "a2"));
+  CHECK(queue.tokens() == 17);
+  CHECK(Take(queue, 1) == Names{"a1"});
+  CHECK(queue.tokens() == 7);
+  queue.Clear();
+  CHECK(queue.tokens() == 0);
+}
+
 TEST_CASE("FairQueue: removed items are not served", "[scheduler]") {
   FairQueue queue(10);
   queue.Push("a", "m", {"a1", 10});

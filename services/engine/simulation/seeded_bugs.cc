@@ -8,7 +8,7 @@
 namespace lathe::engine::simulation {
 namespace {
 
-constexpr std::array<std::pair<SeededBug, std::string_view>, 21> kNames = {{
+constexpr std::array<std::pair<SeededBug, std::string_view>, 22> kNames = {{
     {SeededBug::kNone, "none"},
     {SeededBug::kNoTermCheck, "no_term_check"},
     {SeededBug::kNoDuplicateCheck, "no_duplicate_check"},
@@ -30,6 +30,7 @@ constexpr std::array<std::pair<SeededBug, std::string_view>, 21> kNames = {{
     {SeededBug::kSweepForgotten, "sweep_forgotten"},
     {SeededBug::kSamplesForgotten, "samples_forgotten"},
     {SeededBug::kSessionCountDrifts, "session_count_drifts"},
+    {SeededBug::kEndsCountedTwice, "ends_counted_twice"},
 }};
 
 template <typename Command>
@@ -200,6 +201,10 @@ void BugHooks::Change(EventBody& event) {
   auto* const exited = std::get_if<WorkerExited>(&event);
   if (bug_ == SeededBug::kMatesFail && exited != nullptr) exited->cause = LossCause::kCrashed;
   if (bug_ == SeededBug::kCrashUnreported && exited != nullptr) exited->cause = LossCause::kEnded;
+  auto* const progress = std::get_if<WorkerSampleProgress>(&event);
+  if (bug_ == SeededBug::kEndsCountedTwice && progress != nullptr) {
+    for (EndedSequences& ended : progress->ended) ended.num_ended *= 2;
+  }
   auto* const attached = std::get_if<WorkerAttached>(&event);
   if (bug_ == SeededBug::kSessionForgotten && attached != nullptr) attached->session.clear();
   auto* const submit = std::get_if<Submit>(&event);

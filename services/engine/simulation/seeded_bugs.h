@@ -38,6 +38,7 @@ enum class SeededBug {
   kSweepForgotten,      // an ended session whose release is cut into pieces is released in part
   kSamplesForgotten,    // samples that wait to be placed are forgotten if a worker is lost then
   kSessionCountDrifts,  // the end of a session does not reach the counters of its tenant
+  kEndsCountedTwice,    // each reported end of a sequence makes room for two
 };
 
 const std::vector<SeededBug>& AllSeededBugs();

@@ -147,8 +147,9 @@ OperationArgs SimClient::ArgsOf(OperationKind kind, const Program&) {
   }
 }
 
-void SimClient::AddBody(ClientOp& op, bool forward_only) {
+void SimClient::AddBody(ClientOp& op, bool forward_only, int64_t num_samples) {
   RequestBody body;
+  body.num_samples = num_samples;
   body.model_id = op.submit.owner_id;
   body.seq_id = op.submit.seq_id;
   body.forward_only = forward_only;
@@ -256,7 +257,7 @@ void SimClient::Sample() {
       .num_samples = world_.random.Between(1, 3), .prompt_tokens = 3, .max_tokens = 5};
   ClientOp& op = NewOp(
       NewSubmit(sampler.id, OpClass::kSample, sampler.next_seq++, OperationKind::kSample, args));
-  AddBody(op, false);
+  AddBody(op, false, args.num_samples);
   op.submit.invalid.reset();
   Send(op);
   if (!Chance(world_.swarm.cancel)) return;

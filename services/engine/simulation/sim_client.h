@@ -95,7 +95,7 @@ class SimClient {
                    OperationArgs args);
   ClientOp& SendTraining(Program& program, int64_t seq_id, OperationKind kind);
   OperationArgs ArgsOf(OperationKind kind, const Program& program);
-  void AddBody(ClientOp& op, bool forward_only);
+  void AddBody(ClientOp& op, bool forward_only, int64_t num_samples = 1);
 
   // Sends the request repeatedly until it is answered or given up.
   void Send(ClientOp& op);

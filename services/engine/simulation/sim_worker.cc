@@ -46,7 +46,7 @@ void SimWorker::BecomeReady() {
   const int64_t wait = HeldUpUntil() - world_.time.now();
   if (wait > 0) return world_.time.After(wait, [this] { BecomeReady(); });
   is_ready_ = true;
-  ReportEvent(WorkerReady{group(), counting_.Ready()});
+  ReportEvent(WorkerReady{group(), Ready()});
 }
 
 // ---- connection
@@ -83,7 +83,7 @@ void SimWorker::Connect(SimEngine* engine) {
 
 WorkerAttached SimWorker::Hello() const {
   WorkerAttached hello = counting_.Hello();
-  if (is_ready_) hello.ready = counting_.Ready();
+  if (is_ready_) hello.ready = Ready();
   hello.pid = pid_;
   hello.is_supervised = world_.swarm.is_supervised;
   hello.rank = rank_;
@@ -93,6 +93,10 @@ WorkerAttached SimWorker::Hello() const {
   hello.role = role_;
   hello.serves_versions = role_ == GroupRole::kTrain && world_.swarm.serves_versions;
   return hello;
+}
+
+ReadyModel SimWorker::Ready() const {
+  return counting_.Ready(/*kv_cache_tokens=*/1000, world_.swarm.max_running_samples);
 }
 
 void SimWorker::Reconnect() {
@@ -119,6 +123,7 @@ void SimWorker::Report(WorkerReport report) {
 }
 
 void SimWorker::SendReports() {
+  std::erase_if(sequences_, [&](const auto& one) { return !counting_.IsRunning(one.first); });
   for (CountingWorker::Report& report : counting_.TakeReports()) {
     if (const auto* const done = std::get_if<WorkerDone>(&report.event)) {
       if (report.write) Write(*report.write);
@@ -188,13 +193,17 @@ void SimWorker::Receive(const std::shared_ptr<Link>& link, EngineMessage message
     waiting_samples_.clear();
   }
   is_attached_ = true;
+  sequences_.clear();
   Obey(message);
 }
 
 void SimWorker::Obey(const EngineMessage& message) {
+  const auto* const sample = std::get_if<SendSample>(&message.send.command);
+  if (sample != nullptr) CheckSequences(*sample);
   for (Work& work : counting_.Receive(message.send, message.bodies)) Enqueue(std::move(work));
   std::erase_if(waiting_samples_,
-                [&](const Work& sample) { return !counting_.IsRunning(sample.request_id); });
+                [&](const Work& waiting) { return !counting_.IsRunning(waiting.request_id); });
+  if (sample != nullptr) RecordSequences(*sample, message.bodies);
   SendReports();
 }
 
@@ -253,10 +262,28 @@ void SimWorker::Start(Work work) {
     ++world_.kills[work.request_id];
     return AnyPeer().Die(LossCause::kCrashed);
   }
-  world_.time.After(world_.Delay(world_.swarm.max_work),
-                    [this, work = std::move(work), began = counting_.generation()] {
-                      if (!is_dead_ && began == counting_.generation()) Finish(work);
-                    });
+  const int64_t duration = world_.Delay(world_.swarm.max_work);
+  EndSequences(work, duration);
+  world_.time.After(duration, [this, work = std::move(work), began = counting_.generation()] {
+    if (!is_dead_ && began == counting_.generation()) Finish(work);
+  });
+}
+
+void SimWorker::EndSequences(const Work& work, int64_t duration) {
+  const bool is_sample = work.As<SendSample>() != nullptr && work.body != nullptr;
+  if (!is_sample || world_.swarm.max_running_samples == 0) return;
+  for (int64_t i = 1; i < work.body->num_samples; ++i) {
+    world_.time.After(world_.Delay(duration),
+                      [this, id = work.request_id, began = counting_.generation()] {
+                        const bool runs = !is_dead_ && began == counting_.generation() &&
+                                          counting_.IsRunning(id) && HasPeers() && !is_hung();
+                        if (!runs) return;
+                        counting_.EndSequence(id);
+                        const auto sent = sequences_.find(id);
+                        if (sent != sequences_.end()) --sent->second.num_left;
+                        SendReports();
+                      });
+  }
 }
 
 void SimWorker::Finish(Work work) {
@@ -304,6 +331,29 @@ void SimWorker::CheckRole(const Work& work) const {
   const GroupRole other = work.model_id.empty() ? GroupRole::kTrain : GroupRole::kSample;
   if (role_ != other || work.As<SendDropAdapter>() != nullptr) return;
   throw Violation("I2", group() + " was sent a command of another role");
+}
+
+void SimWorker::CheckSequences(const SendSample& sample) const {
+  const int64_t running = world_.swarm.max_running_samples;
+  if (running == 0) return;
+  int64_t num_sequences = 0;
+  for (const auto& [id, sent] : sequences_) {
+    const bool counts = sent.tenant_id == sample.tenant_id && id != sample.request_id;
+    if (counts) num_sequences += sent.num_left;
+  }
+  // The engine waits until fewer are left. Those of other tenants do not count: each has a share.
+  const int64_t limit = running + std::max<int64_t>(1, running / 4);
+  if (num_sequences < limit) return;
+  throw Violation("I6",
+                  absl::StrFormat("%s was sent a sample of %s while it had %d sequences, limit %d",
+                                  group(), sample.tenant_id, num_sequences, limit));
+}
+
+void SimWorker::RecordSequences(const SendSample& sample, const SharedBodies& bodies) {
+  const auto body = bodies.find(sample.body_id);
+  if (body == bodies.end() || !counting_.IsRunning(sample.request_id)) return;
+  sequences_[sample.request_id] = {
+      sample.tenant_id, body->second->num_samples - counting_.NumEnded(sample.request_id)};
 }
 
 void SimWorker::CheckGradient(const CountingAdapter& model, const SendTrainBatch& batch,

@@ -97,6 +97,7 @@ class SimWorker {
   // Sends what the counting worker reports, and writes what it wants to be written.
   void SendReports();
 
+  ReadyModel Ready() const;
   void Obey(const EngineMessage& message);
   void Enqueue(Work work);
   void StartLoad(const SendLoadVersion& load);
@@ -107,12 +108,17 @@ class SimWorker {
   void StartReady();
   void StartLane(Lane& lane);
   void Start(Work work);
+  // Plans the ends of all sequences but one of a sample that ends in `duration`.
+  void EndSequences(const Work& work, int64_t duration);
   void Finish(Work work);
   // Checks invariants and applies faults, before work runs.
   void Prepare(Work& work);
   void CheckGradient(const CountingAdapter& model, const SendTrainBatch& batch,
                      const RequestBody& body) const;
   void Prepare(CountingAdapter& model, SendOptimStep& step);
+  // Throws a Violation of I6 if the worker has more sequences of the tenant than it asked for.
+  void CheckSequences(const SendSample& sample) const;
+  void RecordSequences(const SendSample& sample, const SharedBodies& bodies);
   // Throws a Violation of I2 if the group has another role than this work needs.
   void CheckRole(const Work& work) const;
   // Returns true for at most one run of a request, and never for a recovery command.
@@ -137,6 +143,12 @@ class SimWorker {
   bool is_attached_ = false;
   std::map<std::string, Lane> lanes_;
   std::vector<Work> waiting_samples_;  // samples that wait for their version
+  // Samples that an engine has sent since it attached the worker, and that run, by request id.
+  struct Sequences {
+    std::string tenant_id;
+    int64_t num_left = 0;
+  };
+  std::map<std::string, Sequences> sequences_;
 };
 
 }  // namespace lathe::engine::simulation

@@ -151,6 +151,7 @@ Swarm DrawSwarm(uint64_t seed) {
   // The last draws, so that the others are those of seeds that were run before these came.
   if (random.Chance(400)) swarm.core.max_swept = random.Between(1, 6);
   DrawTenantLimits(random, swarm.core);
+  if (!random.Chance(700)) swarm.max_running_samples = random.Between(1, 4);
   return swarm;
 }
 

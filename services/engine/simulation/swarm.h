@@ -59,6 +59,8 @@ struct Swarm {
   int64_t max_work = 0;         // longest duration of an operation
   int64_t setback = 0;          // a worker loses a gradient before a step
   int64_t max_snapshot = 0;     // longest duration of a background write
+  // Samples that each worker says it runs together; 0: neither this nor the ends of sequences.
+  int64_t max_running_samples = 0;
 
   // ---- clients
   int64_t serial = 0;   // serial sessions

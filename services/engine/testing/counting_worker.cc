@@ -88,8 +88,13 @@ void CountingWorker::Take(const AdoptGroup& command, const SharedBodies&, Works&
 
 bool CountingWorker::Begin(const std::string& request_id) {
   const auto done = done_.find(request_id);
-  if (done != done_.end()) Repeat(done->second);
-  return done == done_.end() && running_.insert(request_id).second;
+  if (done != done_.end()) {
+    Repeat(done->second);
+    return false;
+  }
+  const auto [running, is_new] = running_.try_emplace(request_id, 0);
+  if (!is_new && running->second > 0) ReportEnded(request_id, running->second);
+  return is_new;
 }
 
 void CountingWorker::Take(const SendTrainBatch& command, const SharedBodies& bodies, Works& works) {
@@ -124,6 +129,14 @@ void CountingWorker::Take(const SendAck& command, const SharedBodies&, Works&) {
 }
 
 // ---- work on models
+
+void CountingWorker::EndSequence(const std::string& request_id) {
+  ReportEnded(request_id, ++running_.at(request_id));
+}
+
+void CountingWorker::ReportEnded(const std::string& request_id, int64_t num_ended) {
+  Say(WorkerSampleProgress{group_, epoch_, {{request_id, num_ended}}});
+}
 
 void CountingWorker::Run(const Work& work) {
   Report report{.event = WorkerDone{group_, epoch_, work.request_id}};
@@ -364,12 +377,13 @@ WorkerAttached CountingWorker::Hello() const {
   for (const auto& [id, version] : versions_) {
     hello.versions.push_back({id, version.seq_id, !version.is_loaded});
   }
-  hello.running_request_ids = {running_.begin(), running_.end()};
+  for (const auto& [id, num_ended] : running_) hello.running_request_ids.push_back(id);
   return hello;
 }
 
-ReadyModel CountingWorker::Ready(int64_t kv_cache_tokens) const {
-  ReadyModel ready{.row = {}, .kv_cache_tokens = kv_cache_tokens};
+ReadyModel CountingWorker::Ready(int64_t kv_cache_tokens, int64_t max_running_samples) const {
+  ReadyModel ready{
+      .row = {}, .kv_cache_tokens = kv_cache_tokens, .max_running_samples = max_running_samples};
   ready.row.name = base_model_;
   ready.row.max_context_length = 100;
   ready.row.vocab_size = 1000;

@@ -23,8 +23,9 @@ struct RequestBody {
   int64_t seq_id = 0;
   bool forward_only = false;
   uint64_t content = 0;
-  bool fails = false;  // the worker fails it
-  int64_t kills = 0;   // chance that its start kills a worker of the simulation, per mille
+  bool fails = false;       // the worker fails it
+  int64_t num_samples = 1;  // of a sample
+  int64_t kills = 0;        // chance that its start kills a worker of the simulation, per mille
 };
 
 using SharedBody = std::shared_ptr<const RequestBody>;
@@ -79,11 +80,15 @@ class CountingWorker {
   std::vector<Work> Receive(const SendToWorker& message, const SharedBodies& bodies);
   // Returns false if the request is done, cancelled or unknown.
   bool IsRunning(const std::string& request_id) const { return running_.count(request_id) > 0; }
+  // Returns how many of a running sample's sequences have ended.
+  int64_t NumEnded(const std::string& request_id) const { return running_.at(request_id); }
   // Forgets a request, as if it had not arrived.
   void Forget(const std::string& request_id) { running_.erase(request_id); }
   // Notes the weights with which a sample starts. Does nothing for other work, and for a version
   // that is not here.
   void Start(Work& work) const;
+  // Ends a sequence of a running sample, but not its last one, and reports that.
+  void EndSequence(const std::string& request_id);
   // Runs work of the current formation, but not a load of a version.
   void Run(const Work& work);
   // Ends work with an error instead.
@@ -111,7 +116,7 @@ class CountingWorker {
   void LoseVersion(const std::string& version_id);
   // Its state as a Hello reports it; the owner adds what it knows about the process.
   WorkerAttached Hello() const;
-  ReadyModel Ready(int64_t kv_cache_tokens = 1000) const;
+  ReadyModel Ready(int64_t kv_cache_tokens = 1000, int64_t max_running_samples = 0) const;
   // Returns the first kind of object that the worker still holds, with its number, such as
   // "2 models". Empty: it holds nothing.
   std::string DescribeHeld() const;
@@ -119,7 +124,8 @@ class CountingWorker {
  private:
   using Works = std::vector<Work>;
 
-  // Returns false if the request is known. If it is done, its report is sent again.
+  // Returns false if the request is known. If it is done, its report is sent again. If sequences of
+  // it have ended, their number is.
   bool Begin(const std::string& request_id);
   void Take(const FormGroup& command, const SharedBodies&, Works&);
   void Take(const AdoptGroup& command, const SharedBodies&, Works&);
@@ -158,6 +164,7 @@ class CountingWorker {
   void Repeat(const Report& done);
   void Say(EventBody event, std::optional<Write> write = std::nullopt);
   void ReportLoaded(const SendLoadVersion& command);
+  void ReportEnded(const std::string& request_id, int64_t num_ended);
 
   const std::string group_;
   const std::string process_id_;
@@ -168,7 +175,8 @@ class CountingWorker {
   int64_t generation_ = 0;
   std::map<std::string, CountingAdapter> models_;
   std::map<std::string, Version> versions_;
-  std::set<std::string> running_;       // received and not finished
+  // Requests that were received and are not finished, with the number of sequences that have ended.
+  std::map<std::string, int64_t> running_;
   std::map<std::string, Report> done_;  // not acknowledged yet
   std::vector<Report> reports_;
 };

@@ -43,8 +43,7 @@ void FillTrainBatches(State& s, Group& group) {
 
 void SendOneSample(State& s, Group& group, Request& request) {
   Sampler& sampler = s.samplers.at(request.row.owner_id);
-  group.inflight_sequences += request.num_samples;
-  group.inflight_sequences_of_request[request.row.request_id] = request.num_samples;
+  group.sample_window.Add(request.row.request_id, request.row.tenant_id, request.num_samples);
   LoadVersionOnce(s, group, sampler);
   RecordDispatched(s, group, request);
   RecordSampled(s, sampler);
@@ -59,11 +58,10 @@ void SendOneSample(State& s, Group& group, Request& request) {
 
 void FillSamples(State& s, Group& group) {
   if (group.samples.empty()) return;
-  int64_t planned = group.inflight_sequences;
-  const auto fit = [&](const std::string&, const FairQueue::Item& item) {
-    const int64_t sequences = s.requests.at(item.id).num_samples;
-    if (planned > 0 && planned + sequences > s.options.max_inflight_sequences) return Fit::kEnd;
-    planned += sequences;
+  SampleWindow& window = group.sample_window;
+  const auto fit = [&](const std::string& tenant, const FairQueue::Item& item) {
+    if (!window.HasRoomFor(tenant)) return window.IsFull() ? Fit::kEnd : Fit::kPassTenant;
+    window.Add(item.id, tenant, s.requests.at(item.id).num_samples);
     return Fit::kTake;
   };
   for (const FairQueue::Item& item : group.samples.Take(fit)) {
@@ -110,6 +108,15 @@ void SendNext(State& s, Group& group) {
   for (const auto& [order, id] : held) SendBarrier(s, group, s.requests.at(id));
   FillTrainBatches(s, group);
   FillSamples(s, group);
+}
+
+void OnSampleProgress(State& s, const WorkerSampleProgress& event) {
+  Group* const group = Find(s.groups, event.group);
+  if (group == nullptr || !group->attached || group->row.epoch != event.epoch) return;
+  for (const EndedSequences& ended : event.ended) {
+    group->sample_window.SetEnded(ended.request_id, ended.num_ended);
+  }
+  s.follow_ups.groups.insert(event.group);
 }
 
 void OnBodyUnavailable(State& s, const BodyUnavailable& event) {

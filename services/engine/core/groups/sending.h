@@ -9,6 +9,8 @@ namespace lathe::engine {
 // fair-share order. If there are quarantined requests, sends one once the worker has nothing else.
 void SendNext(State& s, Group& group);
 
+// Makes room for the samples that wait.
+void OnSampleProgress(State& s, const WorkerSampleProgress& event);
 void OnBodyUnavailable(State& s, const BodyUnavailable& event);
 // Runs on each Tick. Sends the requests that could not be sent before.
 void SendUnsent(State& s);

@@ -97,8 +97,7 @@ void ForgetOutstanding(Group& group) {
   group.large_train.Clear();
   group.samples.Clear();
   group.window.Clear();
-  group.inflight_sequences_of_request.clear();
-  group.inflight_sequences = 0;
+  group.sample_window.Clear();
   group.quarantined.clear();
   group.held.clear();
 }

@@ -152,6 +152,14 @@ bool HasOtherState(Request& request, const WorkerDone& done) {
   return is_refused && ++request.num_state_refusals <= kMaxRefusals;
 }
 
+// Ends the run of a sample at another group: this one was thought to have lost it.
+void CancelElsewhere(State& s, const Request& request, const std::string& group) {
+  const bool runs_elsewhere = request.group != group && IsAtWorker(s, request);
+  if (!runs_elsewhere || request.row.op_class != OpClass::kSample) return;
+  const int64_t epoch = s.groups.at(request.group).row.epoch;
+  s.fx.Send(request.group, epoch, SendCancel{request.row.request_id});
+}
+
 }  // namespace
 
 void OnWorkerDone(State& s, const WorkerDone& event) {
@@ -175,6 +183,7 @@ void OnWorkerDone(State& s, const WorkerDone& event) {
     s.fx.After(ForgetResult{event.result_id});
     return s.fx.Send(event.group, event.epoch, SendAck{{event.request_id}});
   }
+  CancelElsewhere(s, *request, event.group);
   MoveToGroup(s, *request, event.group);
   if (event.error) return CompleteFailed(s, *request, event);
   RecordWorkDone(s, *group);

@@ -93,10 +93,7 @@ void LeaveGroup(State& s, const Request& request) {
   if (group->alone == id) group->alone.clear();
   if (IsSample(request)) {
     group->samples.Remove(request.row.tenant_id, request.row.owner_id, id);
-    const auto it = group->inflight_sequences_of_request.find(id);
-    if (it == group->inflight_sequences_of_request.end()) return;
-    group->inflight_sequences -= it->second;
-    group->inflight_sequences_of_request.erase(it);
+    group->sample_window.Remove(id);
     return;
   }
   group->train.Remove(request.row.tenant_id, request.plan->model_id, id);

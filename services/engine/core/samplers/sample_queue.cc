@@ -50,7 +50,8 @@ Group* GroupForSampler(State& s, const Sampler& sampler) {
     if (is_best || (can_home && !is_on_disk)) return home;
   }
   const auto rank = [](const Group& group) {
-    return std::tuple(!group.usable(), group.row.is_draining, group.inflight_sequences);
+    return std::tuple(!group.usable(), group.row.is_draining, group.samples.tokens(),
+                      group.sample_window.num_sequences());
   };
   Group* best = nullptr;
   for (auto& [name, group] : s.groups) {
@@ -114,7 +115,7 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
   for (const auto& [order, id] : samples) {
     Request& request = s.requests.at(id);
     const Group* const group = Find(s.groups, request.group);
-    const bool is_sent = group != nullptr && group->inflight_sequences_of_request.count(id) > 0;
+    const bool is_sent = group != nullptr && group->sample_window.Has(id);
     // Its worker is away and may come back with the sample.
     const bool may_come = group != nullptr && !group->usable() && MayRun(s, request);
     if (is_sent || may_come) continue;
@@ -126,7 +127,7 @@ void QueueSamplesOf(State& s, const std::set<std::string>& version_ids) {
 void MoveSamplesOf(State& s, const std::string& version_id) {
   for (auto& [name, group] : s.groups) {
     if (!group.usable()) continue;
-    for (const auto& [id, num_sequences] : group.inflight_sequences_of_request) {
+    for (const auto& [id, entry] : group.sample_window.requests()) {
       const Sampler* const sampler = Find(s.samplers, s.requests.at(id).row.owner_id);
       const bool is_its = sampler != nullptr && sampler->row.version_id == version_id;
       if (!is_its) continue;

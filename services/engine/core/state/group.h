@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/engine/batcher/sample_window.h"
 #include "services/engine/batcher/train_window.h"
 #include "services/engine/core/actions.h"
 #include "services/engine/core/core_options.h"
@@ -59,9 +60,8 @@ struct Group {
   FairQueue train;
   FairQueue large_train;  // requests larger than a batch
   FairQueue samples;
-  TrainWindow window;  // training requests at the worker
-  std::map<std::string, int64_t> inflight_sequences_of_request;
-  int64_t inflight_sequences = 0;
+  TrainWindow window;                 // training requests at the worker
+  SampleWindow sample_window;         // sample requests at the worker
   std::set<std::string> version_ids;  // loaded, or being loaded from disk
   // Versions that its worker may have read from a directory since it attached; some may be gone.
   std::set<std::string> read_version_ids;
@@ -121,7 +121,8 @@ struct Group {
         train(options.fair_share_quantum_tokens),
         large_train(options.batch_tokens),
         samples(options.fair_share_quantum_tokens),
-        window(options.batch_tokens) {}
+        window(options.batch_tokens),
+        sample_window(options.max_inflight_sequences) {}
   bool usable() const { return attached && ready; }
   // True for a group that was removed. Its row stays, and a worker may attach to it again.
   bool removed() const {

@@ -140,7 +140,7 @@ WorkerAttached FakeWorker::Hello(bool ready) const {
   hello.address = "10.0.0.1";
   hello.port = 4000;
   if (!ready) return hello;
-  hello.ready = worker_.Ready(kv_cache_tokens);
+  hello.ready = worker_.Ready(kv_cache_tokens, max_running_samples);
   hello.ready->row.lora_modules = lora_modules;
   return hello;
 }

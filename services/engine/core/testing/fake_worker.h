@@ -40,6 +40,7 @@ class FakeWorker {
 
   WorkerAttached Hello(bool ready = true) const;
   int64_t kv_cache_tokens = 1000;
+  int64_t max_running_samples = 0;  // 0: it does not report it
   std::vector<LoraModule> lora_modules = DenseLoraModules();
   int64_t pid = 17;
   bool is_supervised = false;

@@ -99,6 +99,7 @@ lathe::v1::WorkerMessage FakeWorker::MakeHello() {
   info->set_max_lora_rank(512);
   info->set_token_budget(4096);
   info->set_kv_cache_tokens(4096);
+  info->set_max_running_samples(options_.max_running_samples);
   for (const LoraModule& module : options_.lora_modules) {
     lathe::v1::LoraModule* const one = info->add_lora_modules();
     one->set_name(module.name);

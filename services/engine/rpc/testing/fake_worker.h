@@ -34,8 +34,9 @@ class FakeWorker {
     int64_t rank = 0;
     int64_t tp = 1;
     std::vector<LoraModule> lora_modules = DenseLoraModules();
-    bool answers = true;      // false: receives and does not respond
-    std::string checkpoints;  // where saves write the files of an archive; empty: nowhere
+    int64_t max_running_samples = 0;  // 0: it does not report it
+    bool answers = true;              // false: receives and does not respond
+    std::string checkpoints;          // where saves write the files of an archive; empty: nowhere
   };
 
   explicit FakeWorker(Options options);
@@ -52,7 +53,7 @@ class FakeWorker {
   // Responds to everything received so far, and to everything from now on.
   void StartAnswering();
 
-  // Sends tokens of a streamed sample, as a decode pass would.
+  // Sends the progress of running samples, as a decode pass would.
   void Report(const lathe::v1::SampleProgress& progress);
 
   // Sends a heartbeat.

@@ -244,5 +244,35 @@ TEST_CASE("SampleStream: a request that Sample refuses is refused with the same 
   }
 }
 
+TEST_CASE("Sample: the worker gets the next request as sequences of the first one end",
+          "[stream]") {
+  StreamFixture f(/*answers=*/false, /*max_running_samples=*/4);
+  f.sample.set_num_samples(5);
+  std::vector<std::string> submitted;
+  for (int64_t seq_id = 0; seq_id < 2; ++seq_id) {
+    f.sample.set_seq_id(seq_id);
+    v1::SampleSubmitResponse response;
+    REQUIRE(f.engine.engine().Sample(CallContext(f.client.key()), f.sample, &response).ok());
+    submitted.push_back(response.request_id());
+  }
+  const auto received = [&f] {
+    std::vector<std::string> ids;
+    for (const v1::EngineMessage& message : f.worker.received()) {
+      if (message.has_sample()) ids.push_back(message.sample().request_id());
+    }
+    return ids;
+  };
+  while (received().empty()) std::this_thread::yield();
+  CHECK(received().size() == 1);
+  v1::SampleProgress progress;
+  progress.add_ended()->set_request_id(submitted[0]);
+  progress.mutable_ended(0)->set_num_ended(1);
+  f.worker.Report(progress);
+  while (received().size() < 2) std::this_thread::yield();
+  CHECK(received() == submitted);
+  f.worker.StartAnswering();
+  for (const std::string& id : submitted) CHECK_FALSE(f.client.Result(id).has_error());
+}
+
 }  // namespace
 }  // namespace lathe::engine

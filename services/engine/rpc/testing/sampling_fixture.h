@@ -13,8 +13,8 @@ struct SamplingFixture {
   Client client;
   v1::SampleRequest sample;  // complete but for its seq_id
 
-  explicit SamplingFixture(bool answers)
-      : worker(WorkerOptions(engine, answers)),
+  explicit SamplingFixture(bool answers, int64_t max_running_samples = 0)
+      : worker(WorkerOptions(engine, answers, max_running_samples)),
         client((engine.WaitForBaseModel("tiny"), engine), engine.MakeKey("default")) {
     v1::CreateSamplingSessionRequest create;
     create.set_session_id(client.session_id());
@@ -31,9 +31,11 @@ struct SamplingFixture {
     sample.mutable_params()->set_top_p(1);
   }
 
-  static FakeWorker::Options WorkerOptions(const TestEngine& engine, bool answers) {
+  static FakeWorker::Options WorkerOptions(const TestEngine& engine, bool answers,
+                                           int64_t max_running_samples) {
     FakeWorker::Options options = engine.WorkerOptions();
     options.answers = answers;
+    options.max_running_samples = max_running_samples;
     return options;
   }
 };
