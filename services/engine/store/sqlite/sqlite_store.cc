@@ -24,6 +24,9 @@ constexpr char kPragmas[] =
     // Length, in pages of 4 KiB, at which a commit copies the log into the database. At SQLite's
     // default of 1,000 pages, one request in seventy waited for that.
     "PRAGMA wal_autocheckpoint = 4000;"
+    // Debian's SQLite overwrites what it deletes with zeros, also where that costs writes. Without
+    // these, a piece of a purge writes a third fewer pages.
+    "PRAGMA secure_delete = FAST;"
     // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
 // A piece of a purge gives back to the file system one page for so many rows. That bounds its time.
