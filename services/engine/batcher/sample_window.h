@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -20,13 +21,16 @@ class SampleWindow {
     std::string tenant;
     int64_t num_sequences = 0;
     int64_t num_ended = 0;
+    int64_t counted = 0;  // sequences of it that count
   };
 
   // `limit`: for a worker that does not report how many samples it runs.
   explicit SampleWindow(int64_t limit) : default_limit_(limit), limit_(limit) {}
 
-  // Takes the number of samples that the worker runs together; 0: it does not report it.
-  void SetRunning(int64_t max_running_samples);
+  // Takes the number of samples that the worker runs together, on all its replicas of the model; 0:
+  // it does not report it. A request runs on one replica, so it counts as no more than that one's
+  // share of the limit.
+  void SetRunning(int64_t max_running_samples, int64_t num_replicas);
 
   bool HasRoomFor(const std::string& tenant) const;
   // Returns true if no tenant has room, not even one without a request here.
@@ -43,7 +47,8 @@ class SampleWindow {
 
   bool Has(const std::string& request_id) const { return requests_.count(request_id) > 0; }
   const std::map<std::string, Entry>& requests() const { return requests_; }  // by id
-  int64_t num_sequences() const { return num_sequences_; }                    // not ended
+  // Sequences that have not ended, as they count.
+  int64_t num_sequences() const { return num_sequences_; }
 
  private:
   struct Tenant {
@@ -51,10 +56,12 @@ class SampleWindow {
     int64_t num_sequences = 0;
   };
 
-  void TakeOff(const std::string& tenant, int64_t num_sequences);
+  // Brings what the request counts to what it should.
+  void Count(Entry& entry);
 
   const int64_t default_limit_;
   int64_t limit_;
+  int64_t most_of_request_ = std::numeric_limits<int64_t>::max();
   std::map<std::string, Entry> requests_;
   std::map<std::string, Tenant> tenants_;  // those with requests
   int64_t num_sequences_ = 0;

@@ -8,7 +8,7 @@ namespace {
 
 TEST_CASE("SampleWindow: a quarter more sequences than the worker runs", "[batcher]") {
   SampleWindow window(2048);
-  window.SetRunning(8);
+  window.SetRunning(8, 1);
   for (int i = 0; i < 10; ++i) {
     CHECK(window.HasRoomFor("a"));
     window.Add(std::to_string(i), "a", 1);
@@ -21,7 +21,7 @@ TEST_CASE("SampleWindow: a quarter more sequences than the worker runs", "[batch
 
 TEST_CASE("SampleWindow: one more than the worker runs, if a quarter is less", "[batcher]") {
   SampleWindow window(2048);
-  window.SetRunning(1);
+  window.SetRunning(1, 1);
   window.Add("r", "a", 1);
   CHECK(window.HasRoomFor("a"));
   window.Add("s", "a", 1);
@@ -31,8 +31,8 @@ TEST_CASE("SampleWindow: one more than the worker runs, if a quarter is less", "
 TEST_CASE("SampleWindow: a worker that reports no number has the number of the options",
           "[batcher]") {
   SampleWindow window(6);
-  window.SetRunning(1);
-  window.SetRunning(0);
+  window.SetRunning(1, 1);
+  window.SetRunning(0, 1);
   window.Add("r", "a", 5);
   CHECK(window.HasRoomFor("a"));
   window.Add("s", "a", 1);
@@ -87,13 +87,35 @@ TEST_CASE("SampleWindow: more tenants than the limit share nothing beyond it", "
   CHECK_FALSE(window.HasRoomFor("a"));
   CHECK_FALSE(window.HasRoomFor("d"));
   window.Clear();
-  for (const char* tenant : {"a", "b", "c", "d"}) window.Add(tenant, tenant, 1);
+  int num_sent = 0;
+  for (const char* tenant : {"a", "b", "c", "d", "e"}) {
+    if (!window.HasRoomFor(tenant)) continue;
+    window.Add(tenant, tenant, 1000);
+    ++num_sent;
+  }
+  CHECK(num_sent == 3);
   CHECK(window.IsFull());
-  CHECK_FALSE(window.HasRoomFor("e"));
-  window.SetEnded("a", 1);
-  window.SetEnded("b", 1);
+  window.Remove("a");
   CHECK_FALSE(window.IsFull());
   CHECK(window.HasRoomFor("e"));
+}
+
+TEST_CASE("SampleWindow: a request that one replica runs leaves room for the others", "[batcher]") {
+  SampleWindow window(3);
+  window.SetRunning(32, 4);  // 40 in all, 10 of each replica
+  for (const char* request : {"1", "2", "3", "4"}) {
+    CHECK(window.HasRoomFor("a"));
+    window.Add(request, "a", 1000);
+  }
+  CHECK_FALSE(window.HasRoomFor("a"));
+  window.SetEnded("1", 990);
+  CHECK_FALSE(window.HasRoomFor("a"));
+  window.SetEnded("1", 991);
+  CHECK(window.HasRoomFor("a"));
+  window.SetRunning(32, 1);  // another worker
+  CHECK(window.num_sequences() == 9 + 3 * 40);
+  for (const char* request : {"1", "2", "3", "4"}) window.Remove(request);
+  CHECK(window.num_sequences() == 0);
 }
 
 }  // namespace

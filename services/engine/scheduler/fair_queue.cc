@@ -80,7 +80,7 @@ void FairQueue::Advance() {
   turn_started_ = false;
 }
 
-void FairQueue::SkipPoorRounds(const std::set<std::string>& passed) {
+void FairQueue::SkipPoorRounds(const std::set<std::string>& passed, Deficits& former) {
   int64_t num_rounds = std::numeric_limits<int64_t>::max();
   for (auto& [name, tenant] : tenants_) {
     if (passed.count(name) > 0) continue;
@@ -89,7 +89,9 @@ void FairQueue::SkipPoorRounds(const std::set<std::string>& passed) {
     num_rounds = std::min(num_rounds, (missing - 1) / quantum_tokens_);  // the next one pays
   }
   for (auto& [name, tenant] : tenants_) {
-    if (passed.count(name) == 0) tenant.deficit += num_rounds * quantum_tokens_;
+    if (passed.count(name) > 0) continue;
+    former.emplace_back(&tenant, tenant.deficit);
+    tenant.deficit += num_rounds * quantum_tokens_;
   }
 }
 
@@ -97,6 +99,9 @@ std::vector<FairQueue::Item> FairQueue::Take(
     const std::function<Fit(const std::string& tenant, const Item&)>& fit) {
   std::vector<Item> taken;
   std::set<std::string> passed;
+  const std::string former_current = current_;
+  const bool former_turn_started = turn_started_;
+  Deficits former;
   size_t num_poor = 0;  // tenants in a row that could not pay
   while (passed.size() < tenants_.size()) {
     const auto at_tenant = AtOrAfter(tenants_, current_);
@@ -113,13 +118,14 @@ std::vector<FairQueue::Item> FairQueue::Take(
     Owner& next = NextOwner(tenant, &owner);
     std::list<Item>& items = next.items;
     if (!turn_started_) {
+      former.emplace_back(&tenant, tenant.deficit);
       tenant.deficit += quantum_tokens_;
       turn_started_ = true;
     }
     if (items.front().tokens > tenant.deficit) {
       Advance();
       if (++num_poor < tenants_.size() - passed.size()) continue;
-      SkipPoorRounds(passed);
+      SkipPoorRounds(passed, former);
       num_poor = 0;
       continue;
     }
@@ -128,6 +134,7 @@ std::vector<FairQueue::Item> FairQueue::Take(
     if (answer == Fit::kEnd) break;
     if (answer == Fit::kPassTenant) {
       // The deficit is enough for the item. Further waiting adds nothing to it.
+      former.emplace_back(&tenant, tenant.deficit);
       tenant.deficit = items.front().tokens;
       passed.insert(current_);
       continue;
@@ -143,6 +150,11 @@ std::vector<FairQueue::Item> FairQueue::Take(
       tenants_.erase(at_tenant);
       turn_started_ = false;
     }
+  }
+  if (taken.empty() && !passed.empty()) {
+    for (auto it = former.rbegin(); it != former.rend(); ++it) it->first->deficit = it->second;
+    current_ = former_current;
+    turn_started_ = former_turn_started;
   }
   return taken;
 }

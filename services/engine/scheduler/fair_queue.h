@@ -42,7 +42,8 @@ class FairQueue {
 
   // Takes items in fair order. Costs about one look at each tenant per item, however many tokens
   // items have. `fit` decides for each item in turn; kTake takes it. After kEnd the
-  // same item is first the next time. A tenant that was passed keeps its turn.
+  // same item is first the next time. A tenant that was passed keeps its turn. A call that passes
+  // tenants and takes nothing changes nothing: tenants would save up for nothing in it.
   std::vector<Item> Take(const std::function<Fit(const std::string& tenant, const Item&)>& fit);
 
   bool empty() const { return tenants_.empty(); }
@@ -61,9 +62,10 @@ class FairQueue {
 
   Owner& NextOwner(Tenant& tenant, std::string* name);
   void Advance();
+  using Deficits = std::vector<std::pair<Tenant*, int64_t>>;
   // Lets the tenants that are not in `passed` save up for the rounds in which none of them could
-  // pay for its next item.
-  void SkipPoorRounds(const std::set<std::string>& passed);
+  // pay for its next item. Adds their former deficits to `former`.
+  void SkipPoorRounds(const std::set<std::string>& passed, Deficits& former);
 
   const int64_t quantum_tokens_;
   std::map<std::string, Tenant> tenants_;  // tenants with items

@@ -1,5 +1,6 @@
 #include "services/engine/scheduler/fair_queue.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -169,6 +170,25 @@ TEST_CASE("FairQueue: a tenant that is passed holds up no other and saves nothin
   CHECK(std::abs(served.at('a') - served.at('b')) <= 20);
   const auto no_item = [](const std::string&, const FairQueue::Item&) { return Fit::kPassTenant; };
   CHECK(queue.Take(no_item).empty());
+}
+
+TEST_CASE("FairQueue: calls that pass every tenant leave the order as it is", "[scheduler]") {
+  const auto no_item = [](const std::string&, const FairQueue::Item&) { return Fit::kPassTenant; };
+  const int64_t num_futile = GENERATE(0, 50);
+  FairQueue queue(10);
+  PushMany(queue, "a", 30, 1000);
+  PushMany(queue, "b", 30, 10);
+  PushMany(queue, "c", 30, 10);
+  Names order;
+  while (order.size() < 60) {
+    for (int64_t i = 0; i < num_futile; ++i) CHECK(queue.Take(no_item).empty());
+    order.push_back(Take(queue, 1).at(0));
+  }
+  // A large item does not go first because nobody was served for a while.
+  CHECK(std::count_if(order.begin(), order.end(),
+                      [](const std::string& id) { return id[0] == 'a'; }) == 0);
+  CHECK(order[0] == "b-0");
+  CHECK(order[1] == "c-0");
 }
 
 TEST_CASE("FairQueue: it knows the tokens that wait", "[scheduler]") {

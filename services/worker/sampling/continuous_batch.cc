@@ -225,7 +225,7 @@ std::vector<ActiveSample*> ContinuousBatch::StartSamples() {
   std::vector<ActiveSample*> started;
   if (ready_.empty() || NumFreeRows() == 0) return started;
   StartOrder::Walk walk(order_);
-  while (NumFreeRows() > 0) {
+  while (NumFreeRows() > 0 && !ready_.empty()) {
     ActiveRequest* const request = walk.Next();
     if (request == nullptr) break;
     if (!request->is_ready) {

@@ -264,7 +264,7 @@ void BecomeReady(State& s, Group& group, const ReadyModel& model) {
   group.ready = true;
   group.usable_since = group.last_usable_at = s.now;
   group.kv_cache_tokens = model.kv_cache_tokens;
-  group.sample_window.SetRunning(model.max_running_samples);
+  group.sample_window.SetRunning(model.max_running_samples, group.mesh.dp);
   s.base_models[model.row.name] = model.row;
   s.fx.Put(PutBaseModel{model.row});
   NotifyState(s, group);
