@@ -26,12 +26,14 @@ void Purger::Start(const PurgeResults& what) {
 
 void Purger::Run() {
   while (std::optional<PurgePass> pass = TakePass()) {
-    MakeIndexes();
     RunPass(*pass);
+    if (!Rest(absl::ZeroDuration())) return;
+    MakeIndexes();
   }
 }
 
-// Waits for the first purge, a minute after the start, so that a takeover is not slower for it.
+// Comes after the first purge, a minute after the start, so that a takeover is not slower for it.
+// The next purge has to wait.
 void Purger::MakeIndexes() {
   if (has_indexes_) return;
   const absl::Status status = store_.MakeIndexes();

@@ -12,7 +12,7 @@
 
 namespace lathe::engine {
 
-// Runs purges one after the other, in pieces. Before the first purge it makes the indexes that a
+// Runs purges one after the other, in pieces. After the first purge it makes the indexes that a
 // migration left to the leader. After each piece it rests for three times as long as the piece
 // took, so that commits get most of the store's time. A purge that fails is left to the next one,
 // which is due a minute later. Thread-safe.

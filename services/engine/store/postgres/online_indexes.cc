@@ -18,7 +18,7 @@ constexpr char kTryIndexLock[] = "SELECT pg_try_advisory_lock(452823639416)::int
 constexpr char kIndexUnlock[] = "SELECT pg_advisory_unlock(452823639416)";
 constexpr char kCountValid[] =
     "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
-    " WHERE relname = ? AND relnamespace = current_schema()::regnamespace AND indisvalid";
+    " WHERE relname = ? AND pg_table_is_visible(pg_class.oid) AND indisvalid";
 
 constexpr absl::string_view kCreateIndex = "CREATE INDEX ";
 
@@ -77,6 +77,7 @@ absl::Status MakeIndexesOnline(PostgresConnection& connection, const Schema& sch
   if (!TryIndexLock(connection)) return absl::UnavailableError("another engine makes indexes");
   // The engine that had the lock may have made some of them.
   for (const OnlineIndex& index : MissingIndexes(connection, schema)) {
+    LogInfo("an index is being made", {{"index", index.name}});
     connection.Execute(absl::StrCat("DROP INDEX CONCURRENTLY IF EXISTS ", index.name));
     connection.Execute(absl::StrCat("CREATE INDEX CONCURRENTLY ", index.name, " ", index.rest));
     LogInfo("index made", {{"index", index.name}});

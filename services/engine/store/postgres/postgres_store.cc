@@ -59,6 +59,9 @@ constexpr absl::Duration kMaxLoadPause = absl::Seconds(10);
 constexpr absl::Duration kMaxListStatement = absl::Milliseconds(900);
 // Time limit of a lease call. It is short so that several renewals can be tried within one lease.
 constexpr absl::Duration kMaxLeaseWait = absl::Seconds(2);
+// How long the making of an index waits for one older transaction. It is tried again after the next
+// purge.
+constexpr absl::Duration kMaxIndexWait = absl::Minutes(10);
 
 // Exponential back-off from 10 ms to one second. Up to half of each delay is random, so that
 // engines that lost the same server do not reconnect in step.
@@ -200,10 +203,13 @@ absl::Status PostgresStore::Migrate(int64_t term) {
 }
 
 absl::Status PostgresStore::MakeIndexes() {
-  // A statement waits for the oldest transaction in the database, however long that is.
-  const PostgresConnection::Options patient = MigrationOptions(connection_options_);
+  // A statement waits for the oldest transaction in the database. The purge stands meanwhile.
+  PostgresConnection::Options patient = MigrationOptions(connection_options_);
+  patient.lock_timeout = kMaxIndexWait;
   try {
     PostgresConnection connection(patient);
+    // A server does not notice by itself that the engine of a long statement is gone.
+    connection.Execute("SET client_connection_check_interval = '10s'");
     return MakeIndexesOnline(connection, schema_);
   } catch (const pqxx::pqxx_exception& error) {
     return StatusOf(error);

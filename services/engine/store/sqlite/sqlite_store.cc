@@ -1,5 +1,6 @@
 #include "services/engine/store/sqlite/sqlite_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -29,8 +30,10 @@ constexpr char kPragmas[] =
     "PRAGMA secure_delete = FAST;"
     // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
-// A piece of a purge gives back to the file system one page for so many rows. That bounds its time.
+// A piece of a purge gives back to the file system one page for so many rows, and a few at least.
+// That bounds its time.
 constexpr int64_t kRowsPerPage = 8;
+constexpr int64_t kFewPages = 8;
 // Copies the log into the database, as far as no reader and no other checkpoint is in the way.
 constexpr char kCopyLog[] = "PRAGMA wal_checkpoint(PASSIVE)";
 // Number of pages that a purge writes to the log before it copies the log itself.
@@ -169,7 +172,8 @@ absl::Status SqliteStore::PurgeLocked(int64_t term, PurgePass& pass) {
   RETURN_IF_ERROR(CheckTermLocked(term));
   const int64_t num_deleted = DeletePiece(writer_, piece_rows_, advanced);
   // In the same transaction, which costs one sync of the disk.
-  if (const int64_t num_pages = num_deleted / kRowsPerPage; num_pages > 0) {
+  if (num_deleted > 0) {
+    const int64_t num_pages = std::max(kFewPages, num_deleted / kRowsPerPage);
     writer_.Execute(absl::StrFormat("PRAGMA incremental_vacuum(%d)", num_pages).c_str());
   }
   transaction.commit();
