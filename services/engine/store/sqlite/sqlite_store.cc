@@ -31,7 +31,7 @@ constexpr char kPragmas[] =
     // Cache size in KiB. Keys are random, so pages of an index are read in no order.
     "PRAGMA cache_size = -32768;";
 // A piece of a purge gives back to the file system one page for so many rows, and a few at least.
-// That bounds its time.
+// More pages would make a piece long.
 constexpr int64_t kRowsPerPage = 8;
 constexpr int64_t kFewPages = 8;
 // Copies the log into the database, as far as no reader and no other checkpoint is in the way.
