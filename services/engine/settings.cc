@@ -137,7 +137,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddTenantLimits(options, settings);
   AddLoraDefaults(options, settings);
   options.Add(&settings.read_threads, "engine.read_threads", 4,
-              "threads for listings, searches and other reads; one tenant uses half of them at "
+              "threads for listings and other reads; one tenant uses half of them at "
               "most; 1 to 64");
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
