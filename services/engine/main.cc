@@ -50,6 +50,7 @@
 #include "services/engine/settings.h"
 #include "services/engine/stop_signal.h"
 #include "services/engine/store/data_dir_lock.h"
+#include "services/engine/store/describe_store.h"
 #include "services/engine/store/open_store.h"
 #include "services/engine/store/transaction_watch.h"
 
@@ -303,6 +304,18 @@ void LogServing(const Settings& settings, const Runtime& runtime, const Servers&
                       {"worker_port", servers.worker_port()}});
 }
 
+// Describes the store on standard output and returns the exit code.
+int PrintStore(const Settings& settings) {
+  const absl::StatusOr<std::string> text =
+      DescribeStore(settings.store, settings.data_dir, settings.check_store == "deep");
+  if (text.ok()) {
+    std::printf("%s\n", text->c_str());
+    return 0;
+  }
+  std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
+  return IsUserError(text.status()) ? kExitConfiguration : kExitUnavailable;
+}
+
 int Run(Settings settings, const sigset_t& signals) {
   // The process holds nothing yet, so a signal may end it at once.
   StopSignal stop(signals);
@@ -381,6 +394,7 @@ int main(int argc, char** argv) {
   // Files that the engine creates are accessible to their owner only.
   umask(077);
   lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);
+  if (!settings.check_store.empty()) return lathe::engine::PrintStore(settings);
   lathe::InitLogging("engine", settings.log_level);
   if (const absl::Status status = lathe::ArmFailPoints("engine"); !status.ok()) {
     return lathe::engine::Fail(status, lathe::kExitConfiguration);

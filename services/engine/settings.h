@@ -18,6 +18,8 @@ struct Settings {
   std::string run_dir;
   std::string log_level;
   std::string config_path;  // of --config; empty: none
+  // quick or deep: only describes the store and ends. Empty: the engine runs.
+  std::string check_store;
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;

@@ -32,16 +32,6 @@ absl::Status CheckEncoding(PostgresConnection& connection) {
       encoding));
 }
 
-// Reads the state of a database that may be empty.
-SchemaState FindSchema(PostgresConnection& connection) {
-  {
-    Query find = connection.Prepare(kFindVersion);
-    find.Next();
-    if (find.Int() == 0) return {};
-  }
-  return ReadSchema(connection);
-}
-
 // Also keeps another engine from taking the lease until the transaction ends.
 absl::Status CheckLeads(PostgresConnection& connection, int64_t term) {
   Query read = connection.Prepare(kShareLeader);
@@ -77,9 +67,18 @@ absl::Status RunSteps(PostgresConnection& connection, const Schema& schema, int6
 
 }  // namespace
 
-absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema) {
+absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection) {
   RETURN_IF_ERROR(CheckEncoding(connection));
-  const SchemaState state = FindSchema(connection);
+  {
+    Query find = connection.Prepare(kFindVersion);
+    find.Next();
+    if (find.Int() == 0) return SchemaState{};
+  }
+  return ReadSchema(connection);
+}
+
+absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema) {
+  ASSIGN_OR_RETURN(const SchemaState state, FindSchema(connection));
   if (state.version >= kLeaseVersion) return CheckSchema(state, schema);
   connection.Execute(kLock);
   connection.Execute(kCreateVersion);

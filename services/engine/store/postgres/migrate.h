@@ -4,10 +4,15 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/engine/store/postgres/connection.h"
 #include "services/engine/store/sql/schema.h"
 
 namespace lathe::engine {
+
+// Reads the state of a database that may be empty: its version is then 0. Returns
+// FailedPrecondition if its encoding is not UTF-8. Throws the exceptions of libpqxx.
+absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection);
 
 // Called before this engine leads. Returns FailedPrecondition when the database is newer and an
 // engine with `schema` cannot use it (see CheckSchema), or when its encoding is not UTF-8. Changes

@@ -120,22 +120,6 @@ auto Insist(const char* what, absl::Time deadline, const ConnectionWatch* watch,
   }
 }
 
-// Fails if a pooler assigns a session to each transaction or statement: then other clients would
-// share the time-outs, prepared statements and locks. Without such a pooler, two connections that
-// are open at once always have two sessions.
-absl::Status CheckSessions(PostgresConnection& connection,
-                           const PostgresConnection::Options& options) {
-  PostgresConnection other(options);
-  for (int i = 0; i < kSessionChecks; ++i) {
-    if (connection.SessionPid() != other.SessionPid()) continue;
-    return absl::FailedPreconditionError(
-        "two connections to the database share one session: a pooler like PgBouncer in "
-        "transaction or statement mode is between; connect to Postgres itself, or set "
-        "pool_mode = session");
-  }
-  return absl::OkStatus();
-}
-
 PostgresConnection::Options ListOptions(PostgresConnection::Options options) {
   options.statement_timeout = kMaxListStatement;
   options.lock_timeout = kMaxListStatement;
@@ -160,6 +144,19 @@ PostgresConnection::Options LeaseOptions(PostgresConnection::Options options) {
 }
 
 }  // namespace
+
+absl::Status CheckSessions(PostgresConnection& connection,
+                           const PostgresConnection::Options& options) {
+  PostgresConnection other(options);
+  for (int i = 0; i < kSessionChecks; ++i) {
+    if (connection.SessionPid() != other.SessionPid()) continue;
+    return absl::FailedPreconditionError(
+        "two connections to the database share one session: a pooler like PgBouncer in "
+        "transaction or statement mode is between; connect to Postgres itself, or set "
+        "pool_mode = session");
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<PostgresStore>> PostgresStore::Open(const Options& options) {
   const PostgresConnection::Options patient = MigrationOptions({.url = options.url});

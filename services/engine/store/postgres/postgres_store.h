@@ -96,4 +96,10 @@ class PostgresStore : public SqlStore {
   int64_t last_number_ ABSL_GUARDED_BY(write_mu_) = 0;
 };
 
+// Returns FailedPrecondition if a pooler assigns a session to each transaction or statement: then
+// other clients would share the time-outs, prepared statements and locks. Without such a pooler,
+// two connections that are open at once always have two sessions. Throws the exceptions of libpqxx.
+absl::Status CheckSessions(PostgresConnection& connection,
+                           const PostgresConnection::Options& options);
+
 }  // namespace lathe::engine
