@@ -33,15 +33,15 @@ class Authority:
     def ca(self):
         return self.cert(self._name)
 
-    def issue(self, name, names=_LOCAL_NAMES):
+    def issue(self, name, names=_LOCAL_NAMES, days=2):
         """A new key and certificate for a server called `names`; those of `name` are exchanged, each
-        in one step."""
+        in one step. It ends in `days` days, before today if they are negative."""
         new_key, new_cert = self.key(name) + ".new", self.cert(name) + ".new"
         request, extensions = self.key(name) + ".csr", self.key(name) + ".ext"
         pathlib.Path(extensions).write_text("subjectAltName=" + ",".join(names))
         _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                  "-subj", f"/CN={name}", "-keyout", new_key, "-out", request)
-        _openssl("x509", "-req", "-in", request, "-days", "2", "-CA", self.ca,
+        _openssl("x509", "-req", "-in", request, "-days", str(days), "-CA", self.ca,
                  "-CAkey", self.key(self._name), "-CAcreateserial", "-extfile", extensions,
                  "-out", new_cert)
         os.replace(new_key, self.key(name))

@@ -11,12 +11,18 @@
 namespace lathe::cli {
 namespace {
 
+// Exit codes of a report.
+constexpr int kExitWarnings = 1;
+constexpr int kExitErrors = 2;
+
 struct NamedExit {
   std::string_view word;
   int exit_code;
 };
 
 constexpr NamedExit kNamedExits[] = {
+    {"doctor_warnings", kExitWarnings},
+    {"doctor_errors", kExitErrors},
     {"usage", kExitUsage},
     {"port_taken", kExitUnavailable},
     {"not_running", kExitUnavailable},

@@ -9,6 +9,7 @@
 #include "tools/lathe/commands/audit_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
+#include "tools/lathe/commands/doctor_command.h"
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
@@ -54,6 +55,8 @@ constexpr Verb kVerbs[] = {
      "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
+    {"doctor", DoctorCommand,
+     "  lathe doctor                         looks for what would stop Lathe on this machine\n"},
     {"export", ExportCommand,
      "  lathe export --merged tinker://… --model ./Qwen3-0.6B --out ./merged\n"},
 };

@@ -24,9 +24,9 @@ namespace lathe {
 namespace {
 
 // All sections that Lathe processes read.
-constexpr std::array kSections = {"up",     "data",    "keys",        "status", "gateway", "engine",
-                                  "worker", "lora",    "export",      "log",    "metrics", "ranks",
-                                  "move",   "tenants", "checkpoints", "audit"};
+constexpr std::array kSections = {"doctor", "up",     "data",    "keys",        "status", "gateway",
+                                  "engine", "worker", "lora",    "export",      "log",    "metrics",
+                                  "ranks",  "move",   "tenants", "checkpoints", "audit"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",

@@ -1,13 +1,6 @@
 #include "tools/lathe/commands/config_command.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -18,10 +11,13 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/program.h"
+#include "tools/lathe/run_program.h"
 
 namespace lathe::cli {
 namespace {
 
+// A program that only reads its options ends long before.
+constexpr absl::Duration kLimit = absl::Minutes(1);
 constexpr char kUsage[] = "usage: lathe config check FILE";
 
 // Command lines that together know every section of a file but `keys`, whose commands differ.
@@ -34,27 +30,7 @@ const std::vector<std::vector<std::string>>& Programs() {
   return programs;
 }
 
-// Runs a command line without its standard output. Returns its exit code.
-absl::StatusOr<int> RunQuietly(std::vector<std::string> arguments) {
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, pointers[0], &files, nullptr, pointers.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) {
-    return absl::InternalError(absl::StrCat("cannot run ", arguments[0], ": ", strerror(error)));
-  }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kExitSoftware;
-}
-
-absl::Status Check(const std::string& path) {
+absl::Status CheckFile(const std::string& path) {
   std::vector<std::string> valid;
   std::vector<std::string> refused;
   for (const std::vector<std::string>& program : Programs()) {
@@ -67,8 +43,9 @@ absl::Status Check(const std::string& path) {
     std::vector<std::string> arguments = program;
     arguments[0] = *found;
     arguments.insert(arguments.end(), {"--config", path, "--check-config"});
-    ASSIGN_OR_RETURN(const int exit_code, RunQuietly(std::move(arguments)));
-    (exit_code == 0 ? valid : refused).push_back(name);
+    ASSIGN_OR_RETURN(const ProgramRun run, RunProgram(arguments, kLimit));
+    if (run.exit_code != 0) std::fputs(run.output.c_str(), stderr);
+    (run.exit_code == 0 ? valid : refused).push_back(name);
   }
   if (!refused.empty()) {
     return WithDetail(absl::InvalidArgumentError(
@@ -89,7 +66,7 @@ absl::Status ConfigCommand(int argc, const char* const* argv) {
                     "Says whether every Lathe program accepts a configuration file.");
   options.AddPositional(&path, "FILE", "YAML file, as for --config");
   RETURN_IF_ERROR(options.Parse(argc - 1, argv + 1));
-  return Check(path);
+  return CheckFile(path);
 }
 
 }  // namespace lathe::cli

@@ -1,0 +1,69 @@
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "tools/lathe/doctor/check.h"
+
+namespace lathe::cli {
+
+std::string CheckInput::Option(const std::string& key) const {
+  const auto found = options.find(key);
+  return found == options.end() ? "" : found->second;
+}
+
+std::vector<std::string> CheckInput::List(const std::string& key) const {
+  return absl::StrSplit(Option(key), ',', absl::SkipWhitespace());
+}
+
+std::string CheckInput::Section() const {
+  switch (role) {
+    case Role::kUp:
+      return "up";
+    case Role::kEngine:
+      return "engine";
+    case Role::kGateway:
+      return "gateway";
+    case Role::kWorker:
+      return "worker";
+  }
+  return "";
+}
+
+std::string CheckInput::DataDirPath() const {
+  const std::string shared = Option("data.dir");
+  return shared.empty() ? Option(absl::StrCat(Section(), ".data_dir")) : shared;
+}
+
+DataDir CheckInput::Data() const {
+  const std::string shared = Option("data.run_dir");
+  return DataDir(DataDirPath(),
+                 shared.empty() ? Option(absl::StrCat(Section(), ".run_dir")) : shared);
+}
+
+std::string CheckInput::Store() const { return Option(absl::StrCat(Section(), ".store")); }
+
+bool CheckInput::IsSqlite() const {
+  const std::string store = Store();
+  return (role == Role::kUp || role == Role::kEngine) &&
+         (store.empty() || absl::StartsWith(store, "sqlite:"));
+}
+
+bool CheckInput::IsRunning() const {
+  const int fd = open((Data().run() / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
+  close(fd);
+  return !is_free;
+}
+
+std::string GibText(double bytes) {
+  constexpr double kGib = 1 << 30;
+  return absl::StrFormat(bytes < 10 * kGib ? "%.1f GiB" : "%.0f GiB", bytes / kGib);
+}
+
+}  // namespace lathe::cli

@@ -1,0 +1,284 @@
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/time/clock.h"
+#include "tools/lathe/doctor/check.h"
+
+namespace lathe::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGibBytes = 1 << 30;
+constexpr double kLeastSpace = 0.25 * kGibBytes;
+constexpr double kGoodSpace = 5 * kGibBytes;
+constexpr int kWrites = 20;
+constexpr absl::Duration kSlowWrite = absl::Milliseconds(100);
+constexpr size_t kLongestSocketPath = 100;
+constexpr auto kOldAttempt = std::chrono::hours(24);
+
+// File systems that linux/magic.h does not name.
+constexpr int64_t kFuseMagic = 0x65735546;
+constexpr int64_t kCifsMagic = 0xFF534D42;
+
+struct FileSystem {
+  int64_t magic;
+  const char* name;
+};
+constexpr FileSystem kShared[] = {{NFS_SUPER_MAGIC, "NFS"},  {kCifsMagic, "CIFS"},
+                                  {SMB2_SUPER_MAGIC, "SMB"}, {kFuseMagic, "FUSE"},
+                                  {V9FS_MAGIC, "9p"},        {CEPH_SUPER_MAGIC, "CephFS"}};
+constexpr FileSystem kPassing[] = {{TMPFS_MAGIC, "tmpfs"}, {OVERLAYFS_SUPER_MAGIC, "overlay"}};
+
+const char* NameOf(int64_t magic, const FileSystem* begin, const FileSystem* end) {
+  const auto* found = std::find_if(begin, end, [&](const FileSystem& each) {
+    // The kernel gives a long, of which some file systems use only 32 bits.
+    return static_cast<uint32_t>(each.magic) == static_cast<uint32_t>(magic);
+  });
+  return found == end ? nullptr : found->name;
+}
+
+std::vector<Finding> NoDataDir() {
+  return {{.state = CheckState::kSkipped, .found = "no data directory is set"}};
+}
+
+// Returns `path` or its nearest parent that exists.
+fs::path Nearest(fs::path path) {
+  std::error_code error;
+  while (!fs::exists(path, error) && path.has_parent_path() && path != path.parent_path()) {
+    path = path.parent_path();
+  }
+  return path;
+}
+
+std::vector<Finding> CheckDataDir(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  const fs::path dir = input.Data().path();
+  const fs::path nearest = Nearest(dir);
+  struct stat info {};
+  if (stat(nearest.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return {{.state = CheckState::kError,
+             .found = absl::StrCat(nearest.string(), " is not a folder"),
+             .remedy = "name another folder with --data-dir"}};
+  }
+  if (faccessat(AT_FDCWD, nearest.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+    return {{.state = CheckState::kError,
+             .found = absl::StrCat(nearest.string(), " cannot be written: ", std::strerror(errno)),
+             .expected = absl::StrCat("writable for user ", geteuid()),
+             .remedy = absl::StrCat("chown ", geteuid(), " ", nearest.string(),
+                                    ", or mount it for writing")}};
+  }
+  if (nearest != dir) return {{.found = absl::StrCat(dir.string(), " will be created")}};
+  if (info.st_uid != geteuid()) {
+    return {{.state = CheckState::kWarning,
+             .found = absl::StrCat(dir.string(), " belongs to user ", info.st_uid),
+             .expected = absl::StrCat("user ", geteuid()),
+             .remedy = absl::StrCat("chown -R ", geteuid(), " ", dir.string())}};
+  }
+  return {{.found = dir.string()}};
+}
+
+std::vector<Finding> CheckSpace(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  const fs::path dir = Nearest(input.Data().path());
+  struct statvfs info {};
+  if (statvfs(dir.c_str(), &info) != 0) {
+    return {{.state = CheckState::kSkipped, .found = std::strerror(errno)}};
+  }
+  const double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (info.f_favail == 0 && info.f_files > 0) {
+    return {{.state = CheckState::kError,
+             .found = absl::StrCat("no free inodes below ", dir.string()),
+             .remedy = "delete small files there, or use another file system"}};
+  }
+  const std::string found = absl::StrCat(GibText(bytes), " free below ", dir.string());
+  if (bytes >= kGoodSpace) return {{.found = found}};
+  return {{.state = bytes < kLeastSpace ? CheckState::kError : CheckState::kWarning,
+           .found = found,
+           .expected = "at least 5 GiB, 0.25 GiB to start",
+           .remedy = "free space there, or name another folder with --data-dir"}};
+}
+
+std::vector<Finding> CheckFileSystem(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  const fs::path dir = Nearest(input.Data().path());
+  struct statfs info {};
+  if (statfs(dir.c_str(), &info) != 0) {
+    return {{.state = CheckState::kSkipped, .found = std::strerror(errno)}};
+  }
+  if (const char* name = NameOf(info.f_type, std::begin(kShared), std::end(kShared))) {
+    if (!input.IsSqlite()) return {{.found = name}};
+    return {
+        {.state = CheckState::kError,
+         .found = absl::StrCat("SQLite on ", name),
+         .expected = "a local disk, because locks of network file systems do not hold",
+         .remedy = "move the data directory to a local disk, or use Postgres (docs/database.md)"}};
+  }
+  if (const char* name = NameOf(info.f_type, std::begin(kPassing), std::end(kPassing))) {
+    return {{.state = CheckState::kWarning,
+             .found = absl::StrCat(dir.string(), " is on ", name),
+             .expected = "a file system that outlives the machine or container",
+             .remedy = "mount a disk or a volume there"}};
+  }
+  return {{.found = "a local disk"}};
+}
+
+// A file that is removed at the end.
+class Trial {
+ public:
+  explicit Trial(const fs::path& dir)
+      : path_(dir / absl::StrCat(".doctor-", getpid())),
+        fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {}
+  Trial(const Trial&) = delete;
+  ~Trial() {
+    if (fd_ < 0) return;
+    close(fd_);
+    unlink(path_.c_str());
+    unlink(Other().c_str());
+  }
+  int fd() const { return fd_; }
+  const fs::path& path() const { return path_; }
+  fs::path Other() const { return path_.string() + ".other"; }
+
+ private:
+  const fs::path path_;
+  const int fd_;
+};
+
+// Writes kWrites blocks, each durable. Returns the times, ascending; nullopt after an error.
+std::optional<std::vector<absl::Duration>> WriteBlocks(int fd) {
+  std::array<char, 4096> block;
+  block.fill('x');
+  std::vector<absl::Duration> times;
+  for (int i = 0; i < kWrites; ++i) {
+    const absl::Time begin = SteadyNow();
+    if (write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size()) ||
+        fdatasync(fd) != 0) {
+      return std::nullopt;
+    }
+    times.push_back(SteadyNow() - begin);
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+std::vector<Finding> CheckWrites(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  std::error_code error;
+  const fs::path dir = input.Data().path();
+  if (!fs::is_directory(dir, error)) {
+    return {{.state = CheckState::kSkipped, .found = "the data directory does not exist yet"}};
+  }
+  const Trial trial(dir);
+  const std::optional<std::vector<absl::Duration>> times =
+      trial.fd() < 0 ? std::nullopt : WriteBlocks(trial.fd());
+  if (!times || link(trial.path().c_str(), trial.Other().c_str()) != 0 ||
+      rename(trial.Other().c_str(), trial.path().c_str()) != 0) {
+    return {{.state = CheckState::kError,
+             .found = absl::StrCat("files cannot be written, linked and renamed in ", dir.string(),
+                                   ": ", std::strerror(errno)),
+             .remedy = "mount a file system with hard links, rename and fsync there"}};
+  }
+  const std::string found = absl::StrFormat("fsync %.1f ms, the slowest of %d %.1f ms",
+                                            absl::ToDoubleMilliseconds((*times)[kWrites / 2]),
+                                            kWrites, absl::ToDoubleMilliseconds(times->back()));
+  if ((*times)[kWrites / 2] < kSlowWrite) return {{.found = found}};
+  return {{.state = CheckState::kWarning,
+           .found = found,
+           .expected = "less than 100 ms, because each request waits for it",
+           .remedy = "use a faster disk, or one that nothing else writes to"}};
+}
+
+std::vector<Finding> CheckSockets(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  const fs::path longest = input.Data().socket_dir() / "engine.sock";
+  if (longest.string().size() <= kLongestSocketPath) return {{.found = longest.parent_path()}};
+  return {{.state = CheckState::kError,
+           .found = absl::StrCat(longest.string(), " has ", longest.string().size(), " bytes"),
+           .expected = absl::StrCat("at most ", kLongestSocketPath),
+           .remedy = "name a shorter folder with --run-dir"}};
+}
+
+std::vector<Finding> CheckSecrets(const CheckInput& input) {
+  std::vector<std::string> paths;
+  if (!input.DataDirPath().empty()) {
+    const DataDir data = input.Data();
+    paths = {data.admin_key(), data.socket_dir() / "secret", data.socket_dir() / "gateway.secret"};
+  }
+  for (const auto& [key, value] : input.options) {
+    const std::string_view name = std::string_view(key).substr(key.find('.') + 1);
+    if (!value.empty() && (name == "tls_key" || name == "engine_key" || name == "secret_file")) {
+      paths.push_back(value);
+    }
+  }
+  std::vector<Finding> findings;
+  int num_files = 0;
+  for (const std::string& path : paths) {
+    struct stat info {};
+    if (stat(path.c_str(), &info) != 0) continue;
+    ++num_files;
+    if ((info.st_mode & 077) == 0) continue;
+    findings.push_back({.state = CheckState::kError,
+                        .found = absl::StrFormat("%s has mode %04o", path, info.st_mode & 07777),
+                        .expected = "readable for its owner only",
+                        .remedy = absl::StrCat("chmod 600 ", path)});
+  }
+  if (!findings.empty()) return findings;
+  return {{.found = absl::StrCat(num_files, " files, readable for their owner only")}};
+}
+
+std::vector<Finding> CheckAttempts(const CheckInput& input) {
+  if (input.DataDirPath().empty()) return NoDataDir();
+  int num_old = 0;
+  std::error_code error;
+  const fs::path folder = input.Data().path() / "checkpoints" / "tmp";
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto written = fs::last_write_time(entry.path(), error);
+    if (!error && fs::file_time_type::clock::now() - written > kOldAttempt) ++num_old;
+  }
+  if (num_old == 0) return {{.found = "none that are older than a day"}};
+  return {{.state = CheckState::kWarning,
+           .found = absl::StrCat(num_old, " in ", folder.string(), " are older than a day"),
+           .remedy = "start a worker, which removes them, or delete them while no worker runs"}};
+}
+
+}  // namespace
+
+const std::vector<DoctorCheck>& FileChecks() {
+  static const auto& checks = *new std::vector<DoctorCheck>{
+      {.name = "files.data_dir", .why = "all state is there", .run = CheckDataDir},
+      {.name = "files.space", .why = "without room nothing is accepted", .run = CheckSpace},
+      {.name = "files.file_system",
+       .why = "what was acknowledged must stay",
+       .run = CheckFileSystem},
+      {.name = "files.writes", .why = "each request waits for a durable write", .run = CheckWrites},
+      {.name = "files.sockets",
+       .why = "the kernel bounds the length of their paths",
+       .roles = {Role::kUp, Role::kEngine, Role::kWorker},
+       .run = CheckSockets},
+      {.name = "files.secrets", .why = "who reads them is an administrator", .run = CheckSecrets},
+      {.name = "files.attempts",
+       .why = "unfinished saves take space",
+       .roles = {Role::kUp, Role::kEngine, Role::kWorker},
+       .run = CheckAttempts},
+  };
+  return checks;
+}
+
+}  // namespace lathe::cli
