@@ -18,10 +18,11 @@ extra=$(printf ',%s' "$@")
 
 # One line for each Debian archive of this machine. Archives of other vendors are left out.
 sources() {
+  # shellcheck disable=SC2016  # apt replaces these names
   apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
     sort -u | while read -r uri release component origin; do
       case "$origin $release" in
-        Debian\ $suite | Debian\ $suite-updates | Debian\ $suite-security)
+        "Debian $suite" | "Debian $suite-updates" | "Debian $suite-security")
           [ "$component" = main ] && echo "deb $uri $release $component" ;;
       esac
     done
