@@ -11,25 +11,22 @@
 namespace lathe::cli {
 namespace {
 
+// A probe's exit code: that of Docker's HEALTHCHECK for an unhealthy container.
+constexpr int kExitUnhealthy = 1;
+
 struct NamedExit {
   std::string_view word;
   int exit_code;
 };
 
 constexpr NamedExit kNamedExits[] = {
-    {"usage", kExitUsage},
-    {"port_taken", kExitUnavailable},
-    {"not_running", kExitUnavailable},
-    {"too_little_memory", kExitUnavailable},
-    {"child_failed", kExitUnavailable},
-    {"data_dir_in_use", kExitCannotCreate},
-    {"cannot_create", kExitCannotCreate},
-    {"permission", kExitPermission},
-    {"model_missing", kExitConfiguration},
-    {"not_a_model", kExitConfiguration},
-    {"checkpoint_missing", kExitConfiguration},
-    {"bad_model_name", kExitConfiguration},
-    {"configuration", kExitConfiguration},
+    {"unhealthy", kExitUnhealthy},           {"usage", kExitUsage},
+    {"port_taken", kExitUnavailable},        {"not_running", kExitUnavailable},
+    {"too_little_memory", kExitUnavailable}, {"child_failed", kExitUnavailable},
+    {"data_dir_in_use", kExitCannotCreate},  {"cannot_create", kExitCannotCreate},
+    {"permission", kExitPermission},         {"model_missing", kExitConfiguration},
+    {"not_a_model", kExitConfiguration},     {"checkpoint_missing", kExitConfiguration},
+    {"bad_model_name", kExitConfiguration},  {"configuration", kExitConfiguration},
 };
 
 }  // namespace
