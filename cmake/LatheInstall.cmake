@@ -2,22 +2,32 @@
 #   cli       `lathe`, which every package has
 #   control   gateway and engine; no torch
 #   worker    worker and export; they find libtorch in ../lib/lathe
-#   torch     libtorch for CPUs out of the wheel, for packages without a Python environment
+#   torch     libtorch out of its wheel, for packages without a Python environment; for GPUs also
+#             the libraries of NVIDIA's wheels
 #   control_units, worker_units   systemd
 
-# The folder of libtorch beside the folder of the programs. A Python wheel adds that of its torch.
-set(LATHE_PRIVATE_LIBDIR lib/lathe)
-set_target_properties(lathe-worker lathe-export PROPERTIES
-                      INSTALL_RPATH "$ORIGIN/../${LATHE_PRIVATE_LIBDIR}")
+# Folders of libtorch beside the folder of the programs. The programs of a Python wheel find that of
+# its environment (tools/packaging_steps/wheel.py).
+set(_lib lib/lathe)
+set(_torch_rpath $ORIGIN/../${_lib})
+if(LATHE_HAS_CUDA)
+  set(_torch_rpath $ORIGIN/../${_lib}/torch/lib $ORIGIN/../${_lib}/nvidia/nccl/lib)
+endif()
+set_target_properties(lathe-worker lathe-export PROPERTIES INSTALL_RPATH "${_torch_rpath}")
 
 install(TARGETS lathe RUNTIME DESTINATION bin COMPONENT cli)
 install(TARGETS lathe-engine lathe-gateway RUNTIME DESTINATION bin COMPONENT control)
 install(TARGETS lathe-worker lathe-export RUNTIME DESTINATION bin COMPONENT worker)
 
-# A wheel for GPUs needs NVIDIA's wheels too: deploy/images/Dockerfile.cuda copies them.
-if(NOT LATHE_HAS_CUDA)
+if(LATHE_HAS_CUDA)
+  # The wheels' own layout, in which libtorch finds NVIDIA's libraries. Needs tools/setup_cuda --runtime.
+  install(DIRECTORY ${LATHE_TORCH_DIR}/lib DESTINATION ${_lib}/torch COMPONENT torch
+          FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python*" EXCLUDE PATTERN "*_test.so" EXCLUDE)
+  install(DIRECTORY ${_cuda_packages}/nvidia DESTINATION ${_lib} COMPONENT torch
+          FILES_MATCHING PATTERN "lib/*.so*" PATTERN "include" EXCLUDE PATTERN "nvvm" EXCLUDE)
+else()
   install(FILES ${LATHE_TORCH_DIR}/lib/libtorch_cpu.so ${LATHE_TORCH_DIR}/lib/libc10.so ${_torch_gomp}
-          DESTINATION ${LATHE_PRIVATE_LIBDIR} COMPONENT torch)
+          DESTINATION ${_lib} COMPONENT torch)
 endif()
 
 set(_units ${CMAKE_SOURCE_DIR}/deploy/systemd)

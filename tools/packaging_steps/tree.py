@@ -4,11 +4,13 @@
     worker/    usr/bin/{lathe,lathe-worker,lathe-export,lathe-entry}
     torch/     usr/lib/lathe/: libtorch, a layer of its own since it is large and changes rarely
 
-Each has usr/share/doc/lathe/components/NAME.json for deploy/images/sbom.py: where files come from
+A preset without an engine, such as `cuda`, has no control/. Each has usr/share/doc/lathe/components/NAME.json for deploy/images/sbom.py: where files come from
 that no package of Debian brings.
 """
 
 import json
+import pathlib
+import re
 import shutil
 import subprocess
 
@@ -24,7 +26,8 @@ _COMPILED_IN = ("libsqlitecpp-dev", "libboost1.81-dev", "nlohmann-json3-dev", "l
 def make(build, out):
     trees = out / "tree"
     shutil.rmtree(trees, ignore_errors=True)
-    _make_programs(build, trees / "control", ("cli", "control"))
+    if (build / "bin/lathe-engine").exists():
+        _make_programs(build, trees / "control", ("cli", "control"))
     _make_programs(build, trees / "worker", ("cli", "worker"))
     make_torch(build, trees / "torch")
     for tree in trees.iterdir():
@@ -45,12 +48,20 @@ def _make_programs(build, root, components):
 
 
 def make_torch(build, root):
+    """libtorch below `root`, with one component for each wheel that its files come from."""
     project.install(build, ["torch"], root / "usr")
-    metadata = _torch_metadata(build)
-    _write(root / _DOC / "components/torch.json", {
-        "name": "torch", "version": metadata["version"], "license": metadata["license"],
-        "purl": f"pkg:pypi/torch@{metadata['version']}", "files": _files(root / "usr/lib", root)})
-    shutil.copyfile(metadata["license_file"], root / _DOC / "torch-LICENSE")
+    for info in sorted(_packages_of_torch(build).glob("*.dist-info")):
+        fields = _metadata(info)
+        name = fields["Name"]
+        files = _installed_files(info, root)
+        if not files or not re.match("torch$|nvidia-", name):
+            continue
+        _write(root / _DOC / f"components/{name}.json", {
+            "name": name, "version": fields["Version"],
+            "license": fields.get("License-Expression") or fields.get("License", "NOASSERTION"),
+            "purl": f"pkg:pypi/{name}@{fields['Version']}", "files": files})
+        for text in info.rglob("LICENSE*"):
+            shutil.copyfile(text, root / _DOC / f"{name}-LICENSE")
 
 
 def copy_license(root):
@@ -63,20 +74,28 @@ def _files(folder, root):
     return sorted("/" + str(path.relative_to(root)) for path in folder.rglob("*") if path.is_file())
 
 
-def _torch_metadata(build):
+def _packages_of_torch(build):
+    """The folder site-packages whose torch the preset was built with."""
     cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
     torch = next((line.partition("=")[2] for line in cache.splitlines()
                   if line.startswith("LATHE_TORCH_DIR:")), "")
     if torch:
-        packages = project.ROOT.joinpath(torch).parent
-    else:
-        packages = next(project.ROOT.glob(".venv/lib/python3*/site-packages"))
-    info = next(packages.glob("torch-*.dist-info"))
+        return pathlib.Path(torch).parent
+    return next(project.ROOT.glob(".venv/lib/python3*/site-packages"))
+
+
+def _metadata(info):
     lines = (info / "METADATA").read_text(encoding="utf-8").splitlines()
-    fields = dict(line.split(": ", 1) for line in lines[:lines.index("")] if ": " in line)
-    return {"version": fields["Version"],
-            "license": fields.get("License-Expression") or fields.get("License", "NOASSERTION"),
-            "license_file": next(info.rglob("LICENSE"))}
+    return dict(line.split(": ", 1) for line in lines[:lines.index("")] if ": " in line)
+
+
+def _installed_files(info, root):
+    """Where the files of a wheel lie below `root`: with their folders, or beside each other."""
+    library = root / "usr/lib/lathe"
+    record = (info / "RECORD").read_text(encoding="utf-8").splitlines()
+    names = [pathlib.Path(line.rsplit(",", 2)[0]) for line in record]
+    places = {place for name in names for place in (library / name, library / name.name)}
+    return sorted("/" + str(place.relative_to(root)) for place in places if place.is_file())
 
 
 def _debian_package(name):
