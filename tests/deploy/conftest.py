@@ -9,10 +9,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support import images  # noqa: E402
 from support.docker_engine import CannotRun, DockerEngine, skip  # noqa: E402
 
-# tools/check deploy sets it: all images and packages, instead of those that users need first.
-FULL = os.environ.get("LATHE_DEPLOY_FULL") == "1"
-
-
 def pytest_terminal_summary(terminalreporter):
     """Says which levels ran, because a machine without containers skips most of them."""
     levels = {}

@@ -9,7 +9,6 @@ import time
 
 import httpx
 import pytest
-from conftest import FULL
 from support import images
 from support.compose_service import FOLDER, ComposeService
 from support.lathe_server import ROOT, tiny_model
@@ -195,7 +194,7 @@ def test_the_command_reaches_the_engine_that_leads(service):
     assert "compose" in told
 
 
-@pytest.mark.skipif(not FULL, reason="tools/check deploy runs it")
+@pytest.mark.skipif(not images.FULL, reason="tools/check deploy runs it")
 def test_one_container_with_sqlite(docker, base_image, tree):
     image = images.build(docker, "lathe")
     with SqliteService(docker, tiny_model(), {"LATHE_IMAGE": image}, "sqlite.yml") as service:

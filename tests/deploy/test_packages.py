@@ -10,7 +10,6 @@ import time
 import zipfile
 
 import pytest
-from conftest import FULL
 from support import images
 from support.lathe_server import BIN, ROOT, LatheServer, tiny_model
 from support.raw_api import RawApi
@@ -18,7 +17,7 @@ from support.stubborn_api import Program
 
 DEPLOY_BIN = ROOT / ".venv-deploy/bin"
 VENV_PACKAGES = next(ROOT.glob(".venv/lib/python3*/site-packages"))
-ONLY_FULL = pytest.mark.skipif(not FULL, reason="tools/check deploy runs it")
+ONLY_FULL = pytest.mark.skipif(not images.FULL, reason="tools/check deploy runs it")
 
 
 def torch_version():
@@ -62,14 +61,14 @@ def installed(wheel, tmp_path_factory):
     """(environment, time at which the installation of the wheel began)."""
     venv = tmp_path_factory.mktemp("install") / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    if FULL:
+    if images.FULL:
         run_cut(venv, venv / "bin/pip", "install", "--quiet", f"torch=={torch_version()}")
     else:
         link_torch(next(venv.glob("lib/python3*/site-packages")))
     for compiler in ("cc", "gcc", "g++", "clang", "cmake", "ninja"):
         assert shutil.which(compiler, path=str(venv / "bin")) is None
     begin = time.monotonic()
-    run_cut(venv, venv / "bin/pip", "install", "--quiet", *([] if FULL else ["--no-index"]), wheel)
+    run_cut(venv, venv / "bin/pip", "install", "--quiet", *([] if images.FULL else ["--no-index"]), wheel)
     return venv, begin
 
 
@@ -87,7 +86,7 @@ def test_the_wheel_serves_and_trains_without_a_compiler(installed):
     # The worker's libraries are those of the environment: its torch, and what the wheel brought.
     libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
     outside = {path for path in libraries if not path.startswith(
-        (str(venv), "/usr/lib", "/lib", *([] if FULL else [str(VENV_PACKAGES / "torch")])))}
+        (str(venv), "/usr/lib", "/lib", *([] if images.FULL else [str(VENV_PACKAGES / "torch")])))}
     assert not outside
     assert any(path.endswith("torch/lib/libtorch_cpu.so") for path in libraries)
     for name in ("libgrpc", "libabsl", "libprotobuf", "libicu"):

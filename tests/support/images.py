@@ -10,6 +10,8 @@ import time
 
 from support.lathe_server import BIN, ROOT
 
+# tools/check deploy sets it: all images and packages, instead of those that users need first.
+FULL = os.environ.get("LATHE_DEPLOY_FULL") == "1"
 BASE = "lathe-base:bookworm"
 POSTGRES = "lathe-test-postgres:15"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lathe"
