@@ -36,7 +36,7 @@ make_certificates() {
 prepare() {
   make_password
   make_certificates
-  chown -R $user:$user $volumes
+  chown -R $user:$user $volumes/*
   say "passwords and certificates are in their volumes"
 }
 
