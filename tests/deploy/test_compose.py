@@ -169,8 +169,8 @@ def test_no_secret_is_where_others_read(service):
     for name, containers in service.containers().items():
         for container in containers:
             places[f"inspect {name}"] = service.docker.docker("inspect", container).stdout
-            places[f"top {name}"] = service.docker.docker("top", container, "-o", "args",
-                                                          check=False).stdout
+            places[f"top {name}"] = service.docker.docker("top", container, "-eo",
+                                                          "pid,args", check=False).stdout
     for image in ("CONTROL_IMAGE", "WORKER_IMAGE"):
         places[image] = service.docker.docker("history", "--no-trunc", service.env[image]).stdout
     assert len(places["logs"]) > 1000 and "lathe-worker" in places["top worker"]
