@@ -1,5 +1,6 @@
 """What the tests of images share: one Docker engine for all of them, and each image built once."""
 
+import concurrent.futures
 import os
 import sys
 
@@ -48,15 +49,26 @@ def base_image(docker):
 
 
 @pytest.fixture(scope="session")
-def control_image(docker, base_image, tree):
-    return images.build(docker, "control")
+def built_images(docker, base_image, tree):
+    """{name: tag}. Builds wait for archives of packages most of the time, so all go on together."""
+    builds = {"control": lambda: images.build(docker, "control"),
+              "worker": lambda: images.build(docker, "worker"),
+              "postgres": lambda: images.build_postgres(docker)}
+    with concurrent.futures.ThreadPoolExecutor(len(builds)) as pool:
+        running = {name: pool.submit(build) for name, build in builds.items()}
+        return {name: build.result() for name, build in running.items()}
 
 
 @pytest.fixture(scope="session")
-def worker_image(docker, base_image, tree):
-    return images.build(docker, "worker")
+def control_image(built_images):
+    return built_images["control"]
 
 
 @pytest.fixture(scope="session")
-def postgres_image(docker, base_image):
-    return images.build_postgres(docker)
+def worker_image(built_images):
+    return built_images["worker"]
+
+
+@pytest.fixture(scope="session")
+def postgres_image(built_images):
+    return built_images["postgres"]

@@ -145,6 +145,7 @@ class DockerEngine:
         """Containers, and the networks whose bridges would outlive the engine."""
         if containers := self.ids("ps", "-aq"):
             self.docker("rm", "-f", "-v", *containers, check=False)
+        self.docker("swarm", "leave", "--force", check=False)
         if networks := self.ids("network", "ls", "-q", "--filter", "type=custom"):
             self.docker("network", "rm", *networks, check=False)
 
