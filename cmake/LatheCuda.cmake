@@ -44,7 +44,6 @@ function(lathe_use_nccl target)
   endif()
   target_include_directories(${target} SYSTEM PRIVATE ${_nccl_dir}/include)
   target_link_libraries(${target} PUBLIC ${_nccl_dir}/lib/libnccl.so.2)
-  target_link_options(${target} INTERFACE "LINKER:-rpath,${_nccl_dir}/lib")
   lathe_link_cudart(${target})
 endfunction()
 

@@ -13,9 +13,9 @@ endif()
 add_library(lathe_torch INTERFACE)
 add_library(lathe::torch ALIAS lathe_torch)
 target_include_directories(lathe_torch SYSTEM INTERFACE ${LATHE_TORCH_DIR}/include)
-target_link_directories(lathe_torch INTERFACE ${LATHE_TORCH_DIR}/lib)
-target_link_libraries(lathe_torch INTERFACE torch_cpu c10)
-target_link_options(lathe_torch INTERFACE "LINKER:-rpath,${LATHE_TORCH_DIR}/lib" -Wl,--no-as-needed)
+# Full paths, so that CMake finds libtorch at run time and takes that path out of installed programs.
+target_link_libraries(lathe_torch INTERFACE ${LATHE_TORCH_DIR}/lib/libtorch_cpu.so ${LATHE_TORCH_DIR}/lib/libc10.so)
+target_link_options(lathe_torch INTERFACE -Wl,--no-as-needed)
 # AT_PER_OPERATOR_HEADERS: headers include only the operators that they need.
 target_compile_definitions(lathe_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
 
@@ -33,7 +33,7 @@ target_link_libraries(lathe_torch INTERFACE ${_torch_gomp})
 # With a wheel for GPUs, loading libtorch_cuda.so registers the device. CUDA's own libraries are not
 # needed to link; the wheel finds them in its own folder at run time.
 if(EXISTS ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so)
-  target_link_libraries(lathe_torch INTERFACE torch_cuda c10_cuda)
+  target_link_libraries(lathe_torch INTERFACE ${LATHE_TORCH_DIR}/lib/libtorch_cuda.so ${LATHE_TORCH_DIR}/lib/libc10_cuda.so)
   target_link_options(lathe_torch INTERFACE "LINKER:--allow-shlib-undefined")
 endif()
 

@@ -15,7 +15,7 @@ import re
 import sys
 
 PAGES = ("*.md", "docs/**/*.md", "services/*.md")
-FOLDERS = ("cmake", "docs", "examples", "libs", "protos", "services", "tests", "tools")
+FOLDERS = ("cmake", "deploy", "docs", "examples", "libs", "protos", "services", "tests", "tools")
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[^`\s]*)`")

@@ -25,7 +25,7 @@ CATCH_SOME_FAILED = re.compile(r"^test cases:\s*(\d+) \|.*?(\d+) failed", re.MUL
 CI_LIMIT = 60
 # Budget of each stage in minutes. The rest of CI_LIMIT is a reserve for slower machines.
 BUDGET = {"setup": 4, "house": 1, "build": 12, "sanitizers": 4, "unit": 2, "e2e": 3, "parity": 2,
-          "fault": 4, "sdk": 2, "cookbook": 2}
+          "fault": 4, "deploy": 4, "sdk": 2, "cookbook": 2}
 NUM_SLOWEST = 5
 
 PAGE_HEAD = """# Times of tools/test

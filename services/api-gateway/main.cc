@@ -88,9 +88,11 @@ int Main(int argc, char** argv) {
   }
   std::unique_ptr<MetricsServer> metrics;
   if (!settings.metrics_listen.empty()) {
-    auto started = MetricsServer::Start(
-        settings.metrics_listen, gateway.metrics(), [&gateway] { return gateway.CheckReady(); },
-        [&gateway] { return gateway.CheckLive(); });
+    // A gateway that waits for its engine has started: only the engine can end the wait.
+    auto started = MetricsServer::Start(settings.metrics_listen, gateway.metrics(),
+                                        {.is_ready = [&gateway] { return gateway.CheckReady(); },
+                                         .is_live = [&gateway] { return gateway.CheckLive(); },
+                                         .has_started = [] { return absl::OkStatus(); }});
     if (!started.ok()) {
       LogError("metrics page cannot be served", {{"error", started.status().message()}});
       return kExitUnavailable;

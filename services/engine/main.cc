@@ -126,9 +126,11 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& sett
   if (settings.metrics_listen.empty()) return nullptr;
   ASSIGN_OR_RETURN(
       std::unique_ptr<MetricsServer> server,
-      MetricsServer::Start(
-          settings.metrics_listen, metrics.registry(), [&readiness] { return readiness.IsReady(); },
-          [&readiness] { return readiness.IsLive(); }));
+      MetricsServer::Start(settings.metrics_listen, metrics.registry(),
+                           {.is_ready = [&readiness] { return readiness.IsReady(); },
+                            .is_live = [&readiness] { return readiness.IsLive(); },
+                            .is_serving = [&readiness] { return readiness.IsServing(); },
+                            .has_started = [&readiness] { return readiness.HasStarted(); }}));
   LogInfo("metrics", {{"address", settings.metrics_listen}, {"port", server->port()}});
   return server;
 }
@@ -157,19 +159,27 @@ absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store)
   return ShareSecret(settings.run_dir, key);
 }
 
-// Returns once this engine leads, or a signal has come.
-absl::Status StandBy(const Settings& settings, Leadership& leadership, Readiness& readiness,
-                     const StopSignal& stop) {
-  if (leadership.TryLead()) return absl::OkStatus();
-  readiness.Explain("standby");
+// Refuses calls as a standby until this engine leads, or a signal has come.
+absl::Status AwaitLead(const Settings& settings, Leadership& leadership, const StopSignal& stop) {
   ASSIGN_OR_RETURN(
       const StandbyServers servers,
       StandbyServers::Start(settings.servers, [&leadership] { return leadership.leader(); }));
   while (!stop.WaitFor(leadership.LookPeriod())) {
     if (leadership.TryLead()) break;
   }
-  readiness.Explain("the engine reads its store");
   return absl::OkStatus();
+}
+
+// Returns once this engine leads, or a signal has come.
+absl::Status StandBy(const Settings& settings, Leadership& leadership, Readiness& readiness,
+                     const StopSignal& stop) {
+  if (leadership.TryLead()) return absl::OkStatus();
+  readiness.Explain("standby");
+  readiness.FollowStandby(&leadership);
+  const absl::Status status = AwaitLead(settings, leadership, stop);
+  readiness.FollowStandby(nullptr);
+  readiness.Explain("the engine reads its store");
+  return status;
 }
 
 absl::Status StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store,

@@ -31,7 +31,15 @@ absl::Status CheckGroups(Runtime& runtime) {
 void Readiness::Follow(Runtime* runtime) {
   absl::MutexLock lock(&mu_);
   runtime_ = runtime;
-  if (runtime != nullptr) reason_ = "the engine is stopping";
+  if (runtime == nullptr) return;
+  has_started_ = true;
+  reason_ = "the engine is stopping";
+}
+
+void Readiness::FollowStandby(const Leadership* leadership) {
+  absl::MutexLock lock(&mu_);
+  standby_ = leadership;
+  has_started_ = has_started_ || leadership != nullptr;
 }
 
 void Readiness::Explain(std::string reason) {
@@ -41,6 +49,20 @@ void Readiness::Explain(std::string reason) {
 
 absl::Status Readiness::IsReady() {
   absl::MutexLock lock(&mu_);
+  return IsReadyLocked();
+}
+
+absl::Status Readiness::IsServing() {
+  absl::MutexLock lock(&mu_);
+  return standby_ != nullptr ? standby_->CheckStandby() : IsReadyLocked();
+}
+
+absl::Status Readiness::HasStarted() {
+  absl::MutexLock lock(&mu_);
+  return has_started_ ? absl::OkStatus() : absl::UnavailableError(reason_);
+}
+
+absl::Status Readiness::IsReadyLocked() {
   if (runtime_ != nullptr) {
     RETURN_IF_ERROR(runtime_->CheckRoom());
     return CheckGroups(*runtime_);

@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const WorkerOptions&
                                                             const Executor& executor) {
   if (options.metrics_listen.empty()) return nullptr;
   return MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
-                              [&executor] { return CheckReady(executor); });
+                              {.is_ready = [&executor] { return CheckReady(executor); }});
 }
 
 // Reasons to end that this process found itself. Each text is set before its flag.

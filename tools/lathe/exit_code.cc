@@ -14,6 +14,8 @@ namespace {
 // Exit codes of a report.
 constexpr int kExitWarnings = 1;
 constexpr int kExitErrors = 2;
+// A probe's exit code: that of Docker's HEALTHCHECK for an unhealthy container.
+constexpr int kExitUnhealthy = 1;
 
 struct NamedExit {
   std::string_view word;
@@ -21,21 +23,14 @@ struct NamedExit {
 };
 
 constexpr NamedExit kNamedExits[] = {
-    {"doctor_warnings", kExitWarnings},
-    {"doctor_errors", kExitErrors},
-    {"usage", kExitUsage},
-    {"port_taken", kExitUnavailable},
-    {"not_running", kExitUnavailable},
-    {"too_little_memory", kExitUnavailable},
-    {"child_failed", kExitUnavailable},
-    {"data_dir_in_use", kExitCannotCreate},
-    {"cannot_create", kExitCannotCreate},
-    {"permission", kExitPermission},
-    {"model_missing", kExitConfiguration},
-    {"not_a_model", kExitConfiguration},
-    {"checkpoint_missing", kExitConfiguration},
-    {"bad_model_name", kExitConfiguration},
-    {"configuration", kExitConfiguration},
+    {"unhealthy", kExitUnhealthy},           {"doctor_warnings", kExitWarnings},
+    {"doctor_errors", kExitErrors},          {"usage", kExitUsage},
+    {"port_taken", kExitUnavailable},        {"not_running", kExitUnavailable},
+    {"too_little_memory", kExitUnavailable}, {"child_failed", kExitUnavailable},
+    {"data_dir_in_use", kExitCannotCreate},  {"cannot_create", kExitCannotCreate},
+    {"permission", kExitPermission},         {"model_missing", kExitConfiguration},
+    {"not_a_model", kExitConfiguration},     {"checkpoint_missing", kExitConfiguration},
+    {"bad_model_name", kExitConfiguration},  {"configuration", kExitConfiguration},
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace lathe::cli {
 
 // Returns the exit code for the status's error word (ErrorCode):
-//   1  doctor_warnings
+//   1  unhealthy, doctor_warnings
 //   2  usage, doctor_errors
 //   69 port_taken, not_running, too_little_memory, child_failed
 //   73 data_dir_in_use, cannot_create

@@ -13,6 +13,7 @@
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
+#include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
 #include "tools/lathe/commands/status_command.h"
 #include "tools/lathe/commands/tenants_command.h"
@@ -35,6 +36,8 @@ constexpr Verb kVerbs[] = {
      "  lathe ranks --ranks 4-7 …            starts ranks of a worker on another machine\n"},
     {"status", StatusCommand,
      "  lathe status                         shows what a running Lathe holds\n"},
+    {"probe", ProbeCommand,
+     "  lathe probe --ready                  asks a process of this machine; exit code 0 or 1\n"},
     {"move", MoveCommand,
      "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,

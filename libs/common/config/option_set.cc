@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -26,7 +27,8 @@ namespace {
 // All sections that Lathe processes read.
 constexpr std::array kSections = {"doctor", "up",     "data",    "keys",        "status", "gateway",
                                   "engine", "worker", "lora",    "export",      "log",    "metrics",
-                                  "ranks",  "move",   "tenants", "checkpoints", "audit"};
+                                  "ranks",  "move",   "tenants", "checkpoints", "audit",  "probe",
+                                  "certs",  "drain",  "selftest"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
@@ -45,6 +47,19 @@ std::string SectionOf(const std::string& key) { return key.substr(0, key.find('.
 std::string FlagOf(const std::string& key, const OptionTraits& traits) {
   if (!traits.flag.empty()) return traits.flag;
   return absl::StrReplaceAll(key.substr(key.rfind('.') + 1), {{"_", "-"}});
+}
+
+// Returns `words` in which a flag of `bool_flags` without a value has the value true. Otherwise
+// CLI11 would take a positional word after it as its value.
+std::vector<std::string> WithBoolValues(std::vector<std::string> words,
+                                        const std::vector<std::string>& bool_flags) {
+  for (size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    bool ignored = false;
+    const bool has_value = i + 1 < words.size() && absl::SimpleAtob(words[i + 1], &ignored);
+    if (has_value || std::count(bool_flags.begin(), bool_flags.end(), words[i]) == 0) continue;
+    words[i] += "=true";
+  }
+  return words;
 }
 
 // Masks the passwords of postgres://user:PASSWORD@host/database?password=PASSWORD.
@@ -72,8 +87,9 @@ void OptionSet::AddOption(OptionTarget target, std::string key, std::string help
   options_.push_back({target, std::move(key), std::move(help), std::move(traits)});
 }
 
-void OptionSet::AddPositional(std::string* target, std::string name, std::string help) {
-  positionals_.push_back({target, std::move(name), std::move(help)});
+void OptionSet::AddPositional(std::string* target, std::string name, std::string help,
+                              bool required) {
+  positionals_.push_back({target, std::move(name), std::move(help), required});
 }
 
 absl::Status OptionSet::Parse(int argc, const char* const* argv) {
@@ -118,16 +134,17 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
   app.add_flag("--check-config", flags.check_config, "check the values of the options and end");
   std::vector<std::string> names = {"--config", "--show-config", "--check-config", "--help",
                                     "--version"};
+  std::vector<std::string> bool_flags;
   std::map<std::string, CLI::Option*> by_key;
   for (Option& option : options_) {
-    if (option.traits.secret) continue;
+    if (option.traits.secret || option.traits.borrowed) continue;
     names.push_back("--" + FlagOf(option.key, option.traits));
     // CLI11 takes a text that is not const as the variable to set, not as the description.
     const std::string& help = option.help;
     CLI::Option* flag = app.add_option(names.back(), help);
     const bool is_bool = std::holds_alternative<bool*>(option.target);
     const bool is_list = IsList(option.target);
-    if (is_bool) flag->expected(0, 1);
+    if (is_bool) bool_flags.push_back(names.back());
     if (is_list) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (!is_list) flag->multi_option_policy(CLI::MultiOptionPolicy::Throw);
     flag->type_name(is_bool ? "[BOOL]" : "VALUE");
@@ -137,11 +154,16 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
   }
   for (Positional& positional : positionals_) {
     // CLI11 demands it only without --check-config and --show-config.
-    app.add_option(positional.name, *positional.target, positional.help)->required(!only_shows);
+    app.add_option(positional.name, *positional.target, positional.help)
+        ->required(positional.required && !only_shows);
   }
   app.allow_extras();
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = WithBoolValues({argv, argv + argc}, bool_flags);
+    // CLI11 takes the words after the program's name in reverse.
+    std::reverse(words.begin(), words.end());
+    words.pop_back();
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     return absl::CancelledError(app.help());
   } catch (const CLI::CallForVersion&) {
@@ -156,8 +178,6 @@ absl::Status OptionSet::ReadFlags(int argc, const char* const* argv, FlagValues&
   for (const auto& [key, flag] : by_key) {
     if (flag->count() == 0) continue;
     flags.values[key] = flag->results();
-    const bool is_bare = flags.values[key] == std::vector<std::string>{""};
-    if (is_bare && std::holds_alternative<bool*>(Find(key)->target)) flags.values[key] = {"true"};
   }
   return absl::OkStatus();
 }
@@ -231,7 +251,7 @@ absl::Status OptionSet::CheckForeign(const std::string& key, const std::string& 
   bool is_ours = false;
   for (const Option& option : options_) {
     keys.push_back(option.key);
-    is_ours = is_ours || SectionOf(option.key) == section;
+    is_ours = is_ours || (SectionOf(option.key) == section && !option.traits.borrowed);
   }
   const bool is_known = std::find(kSections.begin(), kSections.end(), section) != kSections.end();
   if (is_known && !is_ours) return absl::OkStatus();

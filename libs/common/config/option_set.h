@@ -39,6 +39,9 @@ struct OptionTraits {
   std::string flag = "";
   // True if one of the sources must set the option.
   bool required = false;
+  // The option is of another program's section: it has no flag here, and other keys of its section
+  // are not refused as unknown.
+  bool borrowed = false;
   // Dumps show the value as ***. The option has no flag, because command lines are public.
   bool secret = false;
   // The value is a URL; dumps show its password as ***.
@@ -64,8 +67,8 @@ class OptionSet {
     AddOption(OptionTarget(target), std::move(key), std::move(help), std::move(traits));
   }
 
-  // Adds an argument without dashes, which is always required.
-  void AddPositional(std::string* target, std::string name, std::string help);
+  // Adds an argument without dashes.
+  void AddPositional(std::string* target, std::string name, std::string help, bool required = true);
 
   // Sets the bounds of the values, which --check-config verifies. `check` returns InvalidArgument.
   void SetCheck(std::function<absl::Status()> check) { check_ = std::move(check); }
@@ -97,6 +100,7 @@ class OptionSet {
     std::string* target;
     std::string name;
     std::string help;
+    bool required;
   };
   struct FlagValues;
 

@@ -256,6 +256,46 @@ TEST_CASE("Required options, choices and positional words are enforced", "[confi
   CHECK(id == "k1");
 }
 
+TEST_CASE("A borrowed option is read like its owner's, and claims nothing", "[config]") {
+  const ConfigFile file("gateway:\n  listen: 0.0.0.0:80\n  threads: 2\n");
+  const Variable variable("LATHE_GATEWAY__NAME", "x");
+  std::string listen;
+  OptionSet options("lathe probe", "");
+  options.Add(&listen, "gateway.listen", "", "", {.borrowed = true});
+  const char* arguments[] = {"lathe", "--config", file.path};
+  REQUIRE(options.Parse(3, arguments) == absl::OkStatus());
+  CHECK(listen == "0.0.0.0:80");
+  const char* flag[] = {"lathe", "--listen", "x"};
+  CHECK(ErrorCode(options.Parse(3, flag)) == "usage");
+}
+
+TEST_CASE("A bare flag does not take the positional word after it", "[config]") {
+  bool live = false;
+  std::string url;
+  OptionSet options("lathe probe", "");
+  options.Add(&live, "probe.live", false, "");
+  options.AddPositional(&url, "URL", "a page");
+  const char* bare[] = {"lathe", "--live", "http://x"};
+  REQUIRE(options.Parse(3, bare) == absl::OkStatus());
+  CHECK(live);
+  CHECK(url == "http://x");
+  const char* with_value[] = {"lathe", "--live", "false", "http://y"};
+  REQUIRE(options.Parse(4, with_value) == absl::OkStatus());
+  CHECK_FALSE(live);
+  CHECK(url == "http://y");
+}
+
+TEST_CASE("A positional word may be left out if it is not required", "[config]") {
+  std::string url = "none";
+  OptionSet options("lathe probe", "");
+  options.AddPositional(&url, "URL", "a page", /*required=*/false);
+  const char* arguments[] = {"lathe", "http://x"};
+  REQUIRE(options.Parse(1, arguments) == absl::OkStatus());
+  CHECK(url == "none");
+  REQUIRE(options.Parse(2, arguments) == absl::OkStatus());
+  CHECK(url == "http://x");
+}
+
 TEST_CASE("Help and version are answered without an error", "[config]") {
   const absl::Status help = Example().Parse({"--help"});
   CHECK(absl::IsCancelled(help));

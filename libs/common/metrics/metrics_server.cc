@@ -61,7 +61,18 @@ std::string AnswerOf(const Page& page) {
          "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n" + page.body;
 }
 
-using MakePage = std::function<Page(std::string_view path)>;
+using MakePage = std::function<Page(std::string_view path, std::string_view query)>;
+
+// Returns the page of a probe; nullopt for other paths.
+std::optional<Page> FindProbe(const Probes& probes, std::string_view path, std::string_view query) {
+  if (path == "/livez") return probes.is_live ? ProbePage(probes.is_live()) : Page{200, "ok\n"};
+  if (path == "/startupz") {
+    return ProbePage(probes.has_started ? probes.has_started() : probes.is_ready());
+  }
+  if (path != "/readyz") return std::nullopt;
+  const bool may_stand_by = query == "standby=ok" && probes.is_serving;
+  return ProbePage(may_stand_by ? probes.is_serving() : probes.is_ready());
+}
 
 // One request and its answer. Runs on the server's thread; its handlers keep it alive.
 class Exchange : public std::enable_shared_from_this<Exchange> {
@@ -111,7 +122,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     const std::string_view line = std::string_view(head_).substr(0, head_.find_first_of("\r\n"));
     if (!line.starts_with("GET ")) return {405, "only GET is allowed\n"};
     const std::string_view target = line.substr(4);
-    return make_page_(target.substr(0, target.find_first_of(" ?")));
+    const std::string_view uri = target.substr(0, target.find(' '));
+    const size_t mark = uri.find('?');
+    const bool has_query = mark != std::string_view::npos;
+    return make_page_(uri.substr(0, mark), has_query ? uri.substr(mark + 1) : std::string_view());
   }
 
   void Answer(const Page& page) {
@@ -207,16 +221,14 @@ struct MetricsServer::Server {
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
-    const std::string& address, std::shared_ptr<prometheus::Registry> registry, Check is_ready,
-    Check is_live) {
-  const auto make_page = [registry = std::move(registry), is_ready = std::move(is_ready),
-                          is_live = std::move(is_live)](std::string_view path) -> Page {
-    if (path == "/livez") return ProbePage(is_live());
-    if (path == "/readyz") return ProbePage(is_ready());
+    const std::string& address, std::shared_ptr<prometheus::Registry> registry, Probes probes) {
+  const auto make_page = [registry = std::move(registry), probes = std::move(probes)](
+                             std::string_view path, std::string_view query) -> Page {
     if (path == "/metrics") {
       return {200, prometheus::TextSerializer().Serialize(registry->Collect())};
     }
-    return {404, "the pages are /metrics, /livez and /readyz\n"};
+    if (const std::optional<Page> probe = FindProbe(probes, path, query)) return *probe;
+    return {404, "the pages are /metrics, /livez, /readyz and /startupz\n"};
   };
   try {
     return std::unique_ptr<MetricsServer>(

@@ -1,4 +1,4 @@
-// The internal HTTP server of a process: /metrics, /livez, /readyz.
+// The internal HTTP server of a process: /metrics and the probes.
 #pragma once
 
 #include <prometheus/registry.h>
@@ -12,28 +12,36 @@
 
 namespace lathe {
 
-// Serves `registry` on /metrics. /livez and /readyz answer 200, or 503 with the reason. Owns one
+// Answers of a process to probes. Each is called on the server's thread and must not block.
+struct Probes {
+  using Check = std::function<absl::Status()>;
+
+  // /readyz: the process can take work.
+  Check is_ready;
+  // /livez: a supervisor should kill a process that fails. Empty: it never fails, because a process
+  // that answers is live.
+  Check is_live = {};
+  // /readyz?standby=ok: the process is ready, or stands by in good order. Empty: as is_ready.
+  Check is_serving = {};
+  // /startupz: the process has started, and liveness counts from now on. Empty: as is_ready.
+  Check has_started = {};
+};
+
+// Serves `registry` on /metrics. The probes answer 200, or 503 with the reason. Owns one
 // thread, which waits for no client: a connection ends after ten seconds, and when there are 64, a
 // further one closes the oldest. The destructor stops the thread.
 class MetricsServer {
  public:
-  // Called on the server's thread; must not block.
-  using Check = std::function<absl::Status()>;
-
   // Starts the server on `address`, HOST:PORT; port 0 picks a free one. Returns Unavailable when it
-  // cannot be bound. A supervisor should kill a process whose `is_live` fails. Most processes need
-  // only the default, because a process that answers is live.
+  // cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
-      const std::string& address, std::shared_ptr<prometheus::Registry> registry, Check is_ready,
-      Check is_live = AlwaysOk);
+      const std::string& address, std::shared_ptr<prometheus::Registry> registry, Probes probes);
   ~MetricsServer();
 
   // Returns the bound port.
   int port() const;
 
  private:
-  static absl::Status AlwaysOk() { return absl::OkStatus(); }
-
   struct Server;
   explicit MetricsServer(std::unique_ptr<Server> server);
   std::unique_ptr<Server> server_;

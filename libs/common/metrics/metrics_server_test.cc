@@ -31,7 +31,8 @@ TEST_CASE("The metrics page shows the registry's values", "[metrics]") {
       .Register(*registry)
       .Add({})
       .Increment(3);
-  auto server = *MetricsServer::Start("127.0.0.1:0", registry, [] { return absl::OkStatus(); });
+  auto server =
+      *MetricsServer::Start("127.0.0.1:0", registry, {.is_ready = [] { return absl::OkStatus(); }});
   const std::string answer = Get(server->port(), "/metrics");
   CHECK(answer.find("HTTP/1.1 200") == 0);
   CHECK(answer.find("lathe_test_things_total 3") != std::string::npos);
@@ -40,7 +41,7 @@ TEST_CASE("The metrics page shows the registry's values", "[metrics]") {
 TEST_CASE("Readiness is asked anew each time and says why not", "[metrics]") {
   absl::Status status = absl::UnavailableError("base model is loading");
   auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
-                                      [&] { return status; });
+                                      {.is_ready = [&] { return status; }});
   CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 503") == 0);
   CHECK(Get(server->port(), "/readyz").find("base model is loading") != std::string::npos);
   CHECK(Get(server->port(), "/livez").find("HTTP/1.1 200") == 0);
@@ -50,16 +51,50 @@ TEST_CASE("Readiness is asked anew each time and says why not", "[metrics]") {
 
 TEST_CASE("A process that says it hangs is not live", "[metrics]") {
   auto server = *MetricsServer::Start(
-      "127.0.0.1:0", std::make_shared<prometheus::Registry>(), [] { return absl::OkStatus(); },
-      [] { return absl::DeadlineExceededError("nothing moved for 31 s"); });
+      "127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+      {.is_ready = [] { return absl::OkStatus(); },
+       .is_live = [] { return absl::DeadlineExceededError("nothing moved for 31 s"); }});
   CHECK(Get(server->port(), "/livez").find("HTTP/1.1 503") == 0);
   CHECK(Get(server->port(), "/livez").find("nothing moved for 31 s") != std::string::npos);
   CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
 }
 
+TEST_CASE("A standby is not ready, but serves as one", "[metrics]") {
+  absl::Status serving = absl::OkStatus();
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      {.is_ready = [] { return absl::UnavailableError("standby"); },
+                                       .is_serving = [&] { return serving; }});
+  CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/readyz?standby=no").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/readyz?standby=ok").find("HTTP/1.1 200") == 0);
+  serving = absl::UnavailableError("the lease cannot be read");
+  CHECK(Get(server->port(), "/readyz?standby=ok").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/readyz?standby=ok").find("cannot be read") != std::string::npos);
+}
+
+TEST_CASE("A process without standbys answers both kinds of readiness alike", "[metrics]") {
+  absl::Status status = absl::UnavailableError("base model is loading");
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      {.is_ready = [&] { return status; }});
+  CHECK(Get(server->port(), "/readyz?standby=ok").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/startupz").find("HTTP/1.1 503") == 0);
+  status = absl::OkStatus();
+  CHECK(Get(server->port(), "/readyz?standby=ok").find("HTTP/1.1 200") == 0);
+  CHECK(Get(server->port(), "/startupz").find("HTTP/1.1 200") == 0);
+}
+
+TEST_CASE("A process may have started without being ready", "[metrics]") {
+  auto server = *MetricsServer::Start(
+      "127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+      {.is_ready = [] { return absl::UnavailableError("no room on the disk"); },
+       .has_started = [] { return absl::OkStatus(); }});
+  CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 503") == 0);
+  CHECK(Get(server->port(), "/startupz").find("HTTP/1.1 200") == 0);
+}
+
 TEST_CASE("Connections that send nothing keep no probe out", "[metrics]") {
   auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
-                                      [] { return absl::OkStatus(); });
+                                      {.is_ready = [] { return absl::OkStatus(); }});
   boost::asio::io_context context;
   std::list<boost::asio::ip::tcp::socket> silent;
   for (int i = 0; i < 200; ++i) {
@@ -76,7 +111,7 @@ TEST_CASE("Connections that send nothing keep no probe out", "[metrics]") {
 
 TEST_CASE("Other paths, other methods and endless requests are refused", "[metrics]") {
   auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
-                                      [] { return absl::OkStatus(); });
+                                      {.is_ready = [] { return absl::OkStatus(); }});
   CHECK(Get(server->port(), "/").find("HTTP/1.1 404") == 0);
   CHECK(Get(server->port(), "/livez?verbose").find("HTTP/1.1 200") == 0);
   CHECK(Get(server->port(), "/x", "POST").find("HTTP/1.1 405") == 0);
@@ -112,9 +147,11 @@ TEST_CASE("A counter is served before it has values", "[metrics]") {
 
 TEST_CASE("A port in use is unavailable", "[metrics]") {
   auto registry = std::make_shared<prometheus::Registry>();
-  auto first = *MetricsServer::Start("127.0.0.1:0", registry, [] { return absl::OkStatus(); });
+  auto first =
+      *MetricsServer::Start("127.0.0.1:0", registry, {.is_ready = [] { return absl::OkStatus(); }});
   const std::string taken = "127.0.0.1:" + std::to_string(first->port());
-  const auto second = MetricsServer::Start(taken, registry, [] { return absl::OkStatus(); });
+  const auto second =
+      MetricsServer::Start(taken, registry, {.is_ready = [] { return absl::OkStatus(); }});
   CHECK(second.status().code() == absl::StatusCode::kUnavailable);
 }
 

@@ -40,7 +40,8 @@ Leadership::Leadership(Options options, Store& store,
       on_lost_(std::move(on_lost)),
       now_(std::move(now)),
       watch_(options_.process, HasEnded),
-      hold_(options_.lease) {}
+      hold_(options_.lease),
+      read_at_(now_()) {}
 
 bool Leadership::TryLead() {
   const absl::StatusOr<LeaseRow> lease = store_.ReadLease();
@@ -49,6 +50,7 @@ bool Leadership::TryLead() {
     SetLeader(absl::StrCat("unknown: ", lease.status().message()));
     return false;
   }
+  NoteLook();
   SetLeader(Describe(*lease));
   if (!watch_.IsFree(*lease, now_())) return false;
   const absl::Time asked_at = now_();
@@ -67,6 +69,20 @@ void Leadership::SetLeader(std::string leader) {
   absl::MutexLock lock(&mu_);
   if (leader_ != leader) LogInfo("standby", {{"leader", leader}});
   leader_ = std::move(leader);
+}
+
+void Leadership::NoteLook() {
+  absl::MutexLock lock(&mu_);
+  read_at_ = now_();
+}
+
+absl::Status Leadership::CheckStandby() const {
+  absl::MutexLock lock(&mu_);
+  const absl::Duration age = now_() - read_at_;
+  if (age < options_.lease) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("this standby could not read the lease for ",
+                   absl::FormatDuration(absl::Trunc(age, absl::Seconds(1))), "; leader ", leader_));
 }
 
 std::string Leadership::leader() const {

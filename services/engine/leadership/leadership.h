@@ -54,6 +54,8 @@ class Leadership {
   absl::Duration LookPeriod() const { return options_.renewal / 6; }
   // Takes the lease if it is free. Returns true if this process leads now.
   bool TryLead();
+  // Returns Unavailable if the lease could not be read for as long as a lease lasts. Any thread.
+  absl::Status CheckStandby() const;
   // Describes the leader for people: "process 12 on HOST at ADDRESS", or "none yet".
   std::string leader() const;
 
@@ -71,6 +73,8 @@ class Leadership {
 
  private:
   void SetLeader(std::string leader);
+  // Notes that the lease was read now.
+  void NoteLook();
 
   const Options options_;
   Store& store_;
@@ -82,6 +86,8 @@ class Leadership {
   bool is_late_ = false;  // renewing thread only
   mutable absl::Mutex mu_;
   std::string leader_ ABSL_GUARDED_BY(mu_) = "none yet";
+  // Time at which the lease was last read; before the first time: that of the construction.
+  absl::Time read_at_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<PeriodicTask> renewing_;
 };
 

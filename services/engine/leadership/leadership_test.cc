@@ -43,6 +43,19 @@ TEST_CASE("Leadership: the first leads at once, the second waits and says who le
   CHECK_FALSE(f.second.leadership.MaySpeak());
 }
 
+TEST_CASE("Leadership: a standby is in order while it has read the lease within a lease's time",
+          "[leadership]") {
+  Fixture f;
+  REQUIRE(f.first.leadership.TryLead());
+  CHECK(f.second.leadership.CheckStandby().ok());
+  f.clock.Advance(absl::Seconds(6));
+  const absl::Status late = f.second.leadership.CheckStandby();
+  CHECK(absl::IsUnavailable(late));
+  CHECK_THAT(std::string(late.message()), Catch::Contains("could not read the lease for 6s"));
+  CHECK_FALSE(f.second.leadership.TryLead());
+  CHECK(f.second.leadership.CheckStandby().ok());
+}
+
 TEST_CASE("Leadership: a leader that renews keeps it", "[leadership]") {
   Fixture f;
   REQUIRE(f.first.leadership.TryLead());

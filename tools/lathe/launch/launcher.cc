@@ -14,6 +14,7 @@
 #include "libs/common/config/option_set.h"
 #include "libs/common/json/json.h"
 #include "libs/common/status_macros.h"
+#include "tools/lathe/launch/http_get.h"
 #include "tools/lathe/launch/start_failure.h"
 
 namespace lathe::cli {

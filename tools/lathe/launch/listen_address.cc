@@ -3,12 +3,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -135,28 +133,6 @@ bool Accepts(const ListenAddress& address) {
   SocketAddress peer;
   Fill(reachable, peer);
   return connect(socket.fd(), peer.get(), peer.length) == 0;
-}
-
-bool AnswersOk(const ListenAddress& address, const std::string& path) {
-  const ListenAddress reachable = address.Reachable();
-  const Socket socket(reachable);
-  const timeval second{1, 0};
-  setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
-  setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &second, sizeof(second));
-  SocketAddress peer;
-  Fill(reachable, peer);
-  if (connect(socket.fd(), peer.get(), peer.length) != 0) return false;
-  const std::string request = absl::StrCat(
-      "GET ", path, " HTTP/1.1\r\nHost: ", reachable.ToString(), "\r\nConnection: close\r\n\r\n");
-  if (send(socket.fd(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return false;
-  char head[12];
-  std::size_t received = 0;
-  while (received < sizeof(head)) {
-    const ssize_t got = recv(socket.fd(), head + received, sizeof(head) - received, 0);
-    if (got <= 0) return false;
-    received += static_cast<std::size_t>(got);
-  }
-  return std::string_view(head, sizeof(head)).substr(9) == "200";
 }
 
 }  // namespace lathe::cli

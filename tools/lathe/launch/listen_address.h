@@ -35,7 +35,4 @@ absl::Status ClaimPort(ListenAddress& address, absl::Duration patience = absl::Z
 // Returns true if a process accepts connections on the address.
 bool Accepts(const ListenAddress& address);
 
-// Returns true if GET `path` on the address returns status 200 within about a second.
-bool AnswersOk(const ListenAddress& address, const std::string& path);
-
 }  // namespace lathe::cli

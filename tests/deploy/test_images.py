@@ -1,0 +1,135 @@
+"""What is in the images, and how a container of them behaves."""
+
+import json
+import subprocess
+
+import pytest
+from support import images
+from support.lathe_server import ROOT
+
+DEPLOY_BIN = ROOT / ".venv-deploy/bin"
+MIB = 1024 * 1024
+# Options of a container that may do as little as possible.
+CONFINED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network",
+            "none")
+SIZES_MIB = {"control": 380, "worker": 900}
+
+
+@pytest.fixture(scope="session", params=SIZES_MIB)
+def target(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def image(target, request):
+    return request.getfixturevalue(f"{target}_image")
+
+
+def shell(docker, image, script):
+    return docker.docker("run", "--rm", *CONFINED, "--entrypoint", "/bin/sh", image, "-c", script)
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "Dockerfile.cuda"])
+def test_hadolint_finds_nothing(file):
+    linted = subprocess.run([DEPLOY_BIN / "hadolint", "--ignore", "DL3008",
+                             ROOT / "deploy/images" / file],
+                            check=False, capture_output=True, text=True)
+    assert linted.returncode == 0, linted.stdout
+
+
+@pytest.mark.parametrize("file", ["images/entry", "images/base.sh", "compose/init.sh"])
+def test_shellcheck_finds_nothing(file):
+    checked = subprocess.run([DEPLOY_BIN / "shellcheck", ROOT / "deploy" / file], check=False,
+                             capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_an_image_is_small(docker, image, target):
+    size = images.inspect(docker, image)["Size"] / MIB
+    print(f"{target}: {size:.0f} MiB")
+    assert size <= SIZES_MIB[target]
+
+
+def test_a_container_is_not_root_and_cannot_change_its_image(docker, image):
+    assert shell(docker, image, "id -u").stdout == "10001\n"
+    for path in ("/x", "/usr/bin/x", "/etc/x"):
+        refused = docker.docker("run", "--rm", "--network", "none", "--entrypoint", "/bin/sh",
+                                image, "-c", f"touch {path}", check=False)
+        assert refused.returncode != 0 and "denied" in refused.stderr
+    # The folders of data and sockets belong to the user.
+    writable = docker.docker("run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", image,
+                             "-c", "touch /var/lib/lathe/x /run/lathe/x && stat -c %a /run/lathe")
+    assert writable.stdout == "700\n"
+
+
+def test_nothing_gives_a_user_more_rights(docker, image):
+    # As root, who sees all folders.
+    found = docker.docker("run", "--rm", *CONFINED, "--cap-add", "DAC_READ_SEARCH", "--user", "0:0",
+                          "--entrypoint", "/usr/bin/find", image, "/", "-xdev", "-perm", "/6000")
+    assert found.stdout == ""
+
+
+def test_an_image_has_no_tools_and_no_lists(docker, image):
+    script = """for name in gcc cc g++ make cmake python3 curl wget git ssh find; do
+                  command -v $name; done
+                find /var/lib/apt/lists /var/cache/apt -type f ! -name lock"""
+    # find itself shows that the search works.
+    assert shell(docker, image, f"{script} 2>/dev/null; true").stdout.split() == ["/usr/bin/find"]
+
+
+def test_every_program_finds_its_libraries(docker, image, target):
+    programs = {"control": ["lathe", "lathe-engine", "lathe-gateway"],
+                "worker": ["lathe", "lathe-worker", "lathe-export"]}[target]
+    for program in programs:
+        libraries = shell(docker, image, f"ldd /usr/bin/{program}").stdout
+        assert "not found" not in libraries and "libabsl" in libraries
+        told = shell(docker, image, f"/usr/bin/{program} --version").stdout
+        assert told.split()[-1] == images.version()
+    assert ("/lib/lathe/libtorch_cpu.so" in libraries) == (target == "worker")
+    # Programs have no symbols.
+    assert "no symbols" in subprocess.run(
+        ["nm", images.TREE / target / "usr/bin" / programs[1]], check=False, capture_output=True,
+        text=True).stderr
+
+
+def test_labels_say_what_the_image_is(docker, image, target):
+    labels = images.inspect(docker, image)["Config"]["Labels"]
+    prefix = "org.opencontainers.image."
+    assert labels[prefix + "title"] == f"lathe-{target}"
+    assert labels[prefix + "version"] == images.version()
+    assert labels[prefix + "revision"] == "test"
+    assert labels[prefix + "base.name"] == images.BASE
+    assert labels[prefix + "licenses"] == "Apache-2.0"
+    assert {prefix + name for name in ("description", "created", "source", "base.digest")} <= set(labels)
+
+
+def test_the_image_asks_its_process_how_it_is(docker, image):
+    config = images.inspect(docker, image)["Config"]
+    assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/lathe", "probe"]
+    assert config["Entrypoint"] == ["/usr/bin/tini", "-g", "--", "/usr/bin/lathe-entry"]
+    assert config["User"] == "10001:10001"
+
+
+def test_the_list_of_contents_is_valid_and_complete(docker, image, target, tmp_path):
+    file = tmp_path / "sbom.spdx.json"
+    file.write_text(shell(docker, image, "cat /usr/share/doc/lathe/sbom.spdx.json").stdout)
+    checked = subprocess.run([DEPLOY_BIN / "pyspdxtools", "--infile", file], check=False,
+                             capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    packages = {package["name"]: package["versionInfo"]
+                for package in json.loads(file.read_text())["packages"]}
+    assert packages[f"lathe-{target}"] == images.version()
+    # What dpkg says inside is what the list says.
+    installed = shell(docker, image, "dpkg-query -W -f '${Package} ${Version}\\n'").stdout
+    assert len(installed.splitlines()) > 80
+    for name, version in (line.split() for line in installed.splitlines()):
+        assert packages[name] == version
+    assert ("torch" in packages) == (target == "worker")
+
+
+def test_history_and_environment_have_no_secret(docker, image):
+    history = docker.docker("history", "--no-trunc", image).stdout
+    config = json.dumps(images.inspect(docker, image)["Config"])
+    assert "lathe-entry" in history + config
+    for text in (history, config):
+        assert "tml-" not in text and "password" not in text.lower()
