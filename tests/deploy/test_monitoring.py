@@ -32,7 +32,7 @@ PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items()
 SEVERAL_RANKS = ("lathe_worker_collective_",)
 
 needs_prometheus = pytest.mark.skipif(not shutil.which("promtool"),
-                                      reason="Debian's package prometheus is not installed")
+                                      reason="prometheus is not installed; tools/setup --deploy does it")
 
 
 def promtool(*arguments):
