@@ -15,6 +15,7 @@
 #include "tools/lathe/commands/keys_command.h"
 #include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
+#include "tools/lathe/commands/secrets_command.h"
 #include "tools/lathe/commands/status_command.h"
 #include "tools/lathe/commands/tenants_command.h"
 #include "tools/lathe/commands/up_command.h"
@@ -59,6 +60,9 @@ constexpr Verb kVerbs[] = {
     {"certs", CertsCommand,
      "  lathe certs init --out DIR --name N  makes a private CA and certificates, or renews them\n"
      "  lathe certs renew --out DIR          renews those that end soon\n"},
+    {"secrets", SecretsCommand,
+     "  lathe secrets init --out DIR         makes the first admin key and the cluster's "
+     "secrets\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
     {"export", ExportCommand,
