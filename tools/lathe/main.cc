@@ -10,6 +10,7 @@
 #include "tools/lathe/commands/certs_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
+#include "tools/lathe/commands/drain_command.h"
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
@@ -39,6 +40,8 @@ constexpr Verb kVerbs[] = {
      "  lathe status                         shows what a running Lathe holds\n"},
     {"probe", ProbeCommand,
      "  lathe probe --ready                  asks a process of this machine; exit code 0 or 1\n"},
+    {"drain", DrainCommand,
+     "  lathe drain --wait 30s               asks a process of this machine to drain and end\n"},
     {"move", MoveCommand,
      "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,

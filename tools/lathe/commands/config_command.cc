@@ -36,6 +36,7 @@ const std::vector<std::vector<std::string>>& Programs() {
       {"lathe", "move"},
       {"lathe", "export"},
       {"lathe", "probe"},
+      {"lathe", "drain"},
       {"lathe", "certs", "init"},
       {"lathe", "secrets", "init"},
       {"lathe", "tenants", "set-quota"},
