@@ -21,6 +21,7 @@ struct NamedExit {
 
 constexpr NamedExit kNamedExits[] = {
     {"unhealthy", kExitCheckFailed},
+    {"selftest_failed", kExitCheckFailed},
     {"usage", kExitUsage},
     {"port_taken", kExitUnavailable},
     {"not_running", kExitUnavailable},

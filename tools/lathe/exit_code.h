@@ -8,7 +8,7 @@
 namespace lathe::cli {
 
 // Returns the exit code for the status's error word (ErrorCode):
-//   1  unhealthy
+//   1  unhealthy, selftest_failed
 //   2  usage
 //   69 port_taken, not_running, too_little_memory, child_failed
 //   73 data_dir_in_use, cannot_create

@@ -17,6 +17,7 @@
 #include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
 #include "tools/lathe/commands/secrets_command.h"
+#include "tools/lathe/commands/selftest_command.h"
 #include "tools/lathe/commands/status_command.h"
 #include "tools/lathe/commands/tenants_command.h"
 #include "tools/lathe/commands/up_command.h"
@@ -66,6 +67,8 @@ constexpr Verb kVerbs[] = {
     {"secrets", SecretsCommand,
      "  lathe secrets init --out DIR         makes the first admin key and the cluster's "
      "secrets\n"},
+    {"selftest", SelftestCommand,
+     "  lathe selftest --url URL             trains one step and samples over the API\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
     {"export", ExportCommand,

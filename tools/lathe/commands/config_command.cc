@@ -37,6 +37,7 @@ const std::vector<std::vector<std::string>>& Programs() {
       {"lathe", "export"},
       {"lathe", "probe"},
       {"lathe", "drain"},
+      {"lathe", "selftest"},
       {"lathe", "certs", "init"},
       {"lathe", "secrets", "init"},
       {"lathe", "tenants", "set-quota"},
