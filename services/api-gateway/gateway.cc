@@ -25,7 +25,8 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       polls_(options_.limits.max_polls_per_key),
       archives_(options_.data_dir),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
-      router_(AllRoutes({engine_, watch_, polls_, archives_, options_.routes})),
+      router_(AllRoutes(
+          {engine_, watch_, polls_, archives_, [this] { return CheckReady(); }, options_.routes})),
       metrics_([this] {
         return GatewayGauges{.num_connections = server_.num_connections(),
                              .num_waiting_polls = polls_.num_waiting(),
@@ -44,14 +45,14 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
               options_.limits, options_.tls),
       pulsed_at_(std::chrono::steady_clock::now()),
       pulse_timer_(asio::make_strand(io)),
-      drain_timer_(io) {
+      drain_timer_(asio::make_strand(io)) {
   asio::post(pulse_timer_.get_executor(), [this] { Pulse(); });
 }
 
 void Gateway::Pulse() {
   if (is_pulse_over_) return;
   pulsed_at_ = std::chrono::steady_clock::now();
-  if (grpc_ && !is_draining_) grpc_->SetServing(CheckReady().ok());
+  if (is_grpc_open_) grpc_->SetServing(CheckReady().ok());
   pulse_timer_.expires_after(kPulsePeriod);
   pulse_timer_.async_wait([this](boost::system::error_code) { Pulse(); });
 }
@@ -103,9 +104,28 @@ absl::Status Gateway::ListenGrpc(const std::string& address) {
 }
 
 void Gateway::Drain() {
-  LogInfo("draining",
+  const bool is_second = is_draining_.exchange(true);
+  server_.Leave();
+  if (grpc_ && !is_second) grpc_->SetServing(false);
+  if (!is_second) {
+    LogInfo("draining", {{"connections", server_.num_connections()},
+                         {"waiting_polls", polls_.num_waiting()},
+                         {"delay_seconds", absl::ToDoubleSeconds(options_.drain_delay)}});
+  }
+  const bool is_delayed = !is_second && options_.drain_delay > absl::ZeroDuration();
+  asio::post(drain_timer_.get_executor(), [this, is_delayed] {
+    if (!is_delayed) return Stop();
+    drain_timer_.expires_after(absl::ToChronoMilliseconds(options_.drain_delay));
+    drain_timer_.async_wait([this](boost::system::error_code) { Stop(); });
+  });
+}
+
+void Gateway::Stop() {
+  if (is_stopping_) return;
+  is_stopping_ = true;
+  drain_timer_.cancel();
+  LogInfo("closing the listeners",
           {{"connections", server_.num_connections()}, {"waiting_polls", polls_.num_waiting()}});
-  is_draining_ = true;
   server_.Drain();
   polls_.EndAll();
   const auto deadline =
@@ -117,7 +137,7 @@ void Gateway::Drain() {
       is_grpc_open_ = false;
     });
   }
-  asio::post(drain_timer_.get_executor(), [this, deadline] { AwaitConnections(deadline); });
+  AwaitConnections(deadline);
 }
 
 void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
@@ -128,6 +148,7 @@ void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
   }
   if (!is_grpc_open_ && (is_late || server_.num_connections() == 0)) {
     watch_.Stop();
+    if (on_end_) on_end_();
     asio::post(pulse_timer_.get_executor(), [this] {
       is_pulse_over_ = true;
       pulse_timer_.cancel();

@@ -37,7 +37,9 @@ struct GatewayOptions {
   std::filesystem::path data_dir;
   // Time without an engine after which the gateway says that it is not ready.
   absl::Duration outage_grace = absl::Seconds(15);
-  // Longest time that a drain waits for requests in progress.
+  // Time for which a drain goes on serving, unready, until balancers send nothing more.
+  absl::Duration drain_delay = absl::ZeroDuration();
+  // Longest time that a drain waits for requests in progress, after drain_delay.
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
   // Names allowed in the Host header, besides those of the public URL and loopback; see
@@ -76,11 +78,16 @@ class Gateway {
   // Returns DeadlineExceeded if `io` has run no timer for 30 s.
   absl::Status CheckLive() const;
 
-  // Stops accepting, answers long polls with try_again, and lets other requests finish within
-  // drain_timeout. Callable from any thread, once.
+  // Turns unready at once and serves on for drain_delay. Then stops accepting, answers long polls
+  // with try_again, and lets other requests finish within drain_timeout. A second call ends the
+  // delay. Callable from any thread.
   void Drain();
+  // Sets what is called once all connections have ended after Drain. Called before Drain.
+  void SetOnEnd(std::function<void()> on_end) { on_end_ = std::move(on_end); }
 
  private:
+  // Ends the delay. Runs on the drain timer's strand.
+  void Stop();
   // Checks every 20 ms whether all connections have ended, and closes the rest at `deadline`.
   void AwaitConnections(std::chrono::steady_clock::time_point deadline);
 
@@ -102,7 +109,10 @@ class Gateway {
   // The timer and is_pulse_over_ are used on the timer's own strand.
   asio::steady_timer pulse_timer_;
   bool is_pulse_over_ = false;
+  // The timer and is_stopping_ are used on the timer's own strand.
   asio::steady_timer drain_timer_;
+  bool is_stopping_ = false;
+  std::function<void()> on_end_;
   std::unique_ptr<GrpcServer> grpc_;
   std::atomic<bool> is_grpc_open_ = false;
   std::optional<NamedThread> grpc_drain_;

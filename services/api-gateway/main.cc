@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/strand.hpp>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -46,6 +48,19 @@ void RunThreads(asio::io_context& io, int num_threads) {
     threads.emplace_back("http-" + std::to_string(i), [&io] { io.run(); });
   }
   io.run();
+}
+
+// Drains at a signal. A second one, which need not come, ends the delay of the drain.
+void DrainOnSignals(Gateway& gateway, asio::signal_set& signals) {
+  gateway.SetOnEnd(
+      [&signals] { asio::post(signals.get_executor(), [&signals] { signals.cancel(); }); });
+  signals.async_wait([&gateway, &signals](boost::system::error_code error, int) {
+    if (error) return;
+    signals.async_wait([&gateway](boost::system::error_code second_error, int) {
+      if (!second_error) gateway.Drain();
+    });
+    gateway.Drain();
+  });
 }
 
 int Main(int argc, char** argv) {
@@ -103,10 +118,8 @@ int Main(int argc, char** argv) {
   LogInfo("listening", {{"address", settings.listen},
                         {"port", gateway.port()},
                         {"max_inflight_bytes", settings.gateway.limits.max_inflight_bytes}});
-  asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([&gateway](boost::system::error_code error, int) {
-    if (!error) gateway.Drain();
-  });
+  asio::signal_set signals(asio::make_strand(io), SIGINT, SIGTERM);
+  DrainOnSignals(gateway, signals);
   RunThreads(io, settings.num_threads);
   LogInfo("stopped");
   return 0;

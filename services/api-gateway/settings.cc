@@ -122,8 +122,11 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.outage_grace, "gateway.outage_grace", settings.gateway.outage_grace,
           "time without an engine after which /readyz answers 503; a change of the leader is "
           "shorter");
+  set.Add(&settings.gateway.drain_delay, "gateway.drain_delay", settings.gateway.drain_delay,
+          "time for which a gateway that was asked to stop serves on while /readyz answers 503, so "
+          "that balancers notice; a second signal ends it");
   set.Add(&settings.gateway.drain_timeout, "gateway.drain_timeout", settings.gateway.drain_timeout,
-          "maximum time that a stop waits for requests in progress");
+          "maximum time after drain_delay that a stop waits for requests in progress");
   set.Add(&settings.poll_hold_seconds, "gateway.poll_hold_seconds", 20,
           "seconds that a poll waits for its result, at most 40; a hanging engine adds up to 3");
   AddLimits(set, settings.gateway.limits);
@@ -175,6 +178,10 @@ absl::Status CheckSecret(const GatewayOptions& options) {
 }
 
 absl::Status CheckSettings(const Settings& settings) {
+  if (settings.gateway.drain_delay < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "drain_delay is ", absl::FormatDuration(settings.gateway.drain_delay), ", minimum is 0s"));
+  }
   if (settings.gateway.drain_timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("drain_timeout is ", absl::FormatDuration(settings.gateway.drain_timeout),

@@ -27,6 +27,7 @@
 #include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/engine/auth/admin_key.h"
 #include "services/engine/auth/audit_log.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/core_watch.h"
@@ -154,6 +155,10 @@ absl::StatusOr<DataDirLock> TakeLock(const Settings& settings) {
 }
 
 absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store) {
+  if (!settings.worker_secret.empty()) {
+    RETURN_IF_ERROR(WriteWorkerSecret(settings.run_dir, settings.worker_secret));
+    return settings.worker_secret;
+  }
   if (!IsSharedStore(settings.store)) return LoadOrMakeSecret(settings.run_dir);
   ASSIGN_OR_RETURN(const std::string key, store.Secret("worker_secret"));
   return ShareSecret(settings.run_dir, key);
@@ -215,6 +220,10 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   if (const absl::Status status = CheckServerOptions(settings.servers); !status.ok()) {
     return Fail(status, kExitConfiguration);
   }
+  if (!settings.admin_key_file.empty()) {
+    const absl::Status status = CheckAdminKeyFile(settings.admin_key_file);
+    if (!status.ok()) return Fail(status, kExitConfiguration);
+  }
   absl::StatusOr<LoraDefaults> lora =
       MakeLoraDefaults(settings.lora_alpha, settings.lora_target_modules);
   if (!lora.ok()) return Fail(lora.status(), kExitConfiguration);
@@ -236,7 +245,8 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   absl::StatusOr<std::string> worker_secret = WorkerSecret(settings, *opened.store);
   if (!worker_secret.ok()) return Fail(worker_secret.status(), kExitCannotCreate);
   opened.worker_secret = *std::move(worker_secret);
-  opened.gateway_secret = GatewaySecretOf(opened.worker_secret);
+  opened.gateway_secret = settings.gateway_secret.empty() ? GatewaySecretOf(opened.worker_secret)
+                                                          : settings.gateway_secret;
   if (const absl::Status status = WriteGatewaySecret(settings.run_dir, opened.gateway_secret);
       !status.ok()) {
     return Fail(status, kExitCannotCreate);
@@ -326,6 +336,17 @@ int PrintStore(const Settings& settings) {
   return IsUserError(text.status()) ? kExitConfiguration : kExitUnavailable;
 }
 
+// Reads the keys, and makes the first admin key. Returns the exit code of a failure.
+std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
+  absl::Status status = keys.Refresh();
+  if (!status.ok()) return Fail(status, kExitUnavailable);
+  if (settings.admin_key_file.empty()) return std::nullopt;
+  status = EnsureAdminKey(keys, settings.admin_key_file);
+  if (status.ok()) return std::nullopt;
+  if (absl::IsInvalidArgument(status)) return Fail(status, kExitConfiguration);
+  return Fail(status, absl::IsInternal(status) ? kExitCannotCreate : kExitUnavailable);
+}
+
 int Run(Settings settings, const sigset_t& signals) {
   // The process holds nothing yet, so a signal may end it at once.
   StopSignal stop(signals);
@@ -347,9 +368,7 @@ int Run(Settings settings, const sigset_t& signals) {
     return *exit_code;
   }
   KeyRing keys(store, clock, opened.gateway_secret);
-  if (const absl::Status status = keys.Refresh(); !status.ok()) {
-    return Fail(status, kExitUnavailable);
-  }
+  if (const std::optional<int> exit_code = LoadKeys(settings, keys)) return *exit_code;
   Runtime runtime(RuntimeOptions(settings, opened.checkpoints_dir, metrics, stop), store, clock);
   Dispatcher dispatcher(runtime, opened.worker_secret, settings.worker_stuck_after);
   ArchiveSigner archives(opened.archive_key, opened.checkpoints_dir, clock);

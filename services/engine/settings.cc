@@ -19,6 +19,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr std::string_view kCheckStore = "--check-store=";
+constexpr size_t kMinSecretLength = 32;
 
 void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
@@ -38,6 +39,30 @@ void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.allow_insecure, "engine.insecure_i_know", false,
               "allows grpc_listen and worker_listen to be addresses that other machines reach, "
               "without TLS");
+}
+
+void AddSecrets(OptionSet& options, Settings& settings) {
+  options.Add(&settings.admin_key_file, "engine.admin_key_file", "",
+              "file of the first admin key: the leader accepts the key in it, and makes one if the "
+              "file is missing and there is no admin key; empty: none");
+  options.Add(&settings.worker_secret, "engine.worker_secret", "",
+              "secret of the workers, the same for all engines on one store; at least 32 "
+              "characters; empty: from RUN_DIR/secret or a Postgres store",
+              {.secret = true});
+  options.Add(&settings.gateway_secret, "engine.gateway_secret", "",
+              "secret of the gateways, as worker_secret; empty: derived from that of the workers",
+              {.secret = true});
+}
+
+absl::Status CheckSecrets(const Settings& settings) {
+  const std::pair<const char*, const std::string*> secrets[] = {
+      {"worker_secret", &settings.worker_secret}, {"gateway_secret", &settings.gateway_secret}};
+  for (const auto& [name, secret] : secrets) {
+    if (secret->empty() || secret->size() >= kMinSecretLength) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has ", secret->size(), " characters, minimum is ", kMinSecretLength));
+  }
+  return absl::OkStatus();
 }
 
 void AddTimeouts(OptionSet& options, Settings& settings) {
@@ -149,6 +174,7 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.store, "engine.store", "",
               "sqlite:PATH or postgres://…; empty: sqlite:DATA_DIR/lathe.db",
               {.may_hold_password = true});
+  AddSecrets(options, settings);
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
   AddListeners(options, settings);
@@ -202,6 +228,7 @@ absl::Status CheckSettings(const Settings& settings) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_share is ", settings.snapshot_share,
                                                    ", expected more than 0 and at most 1"));
   }
+  RETURN_IF_ERROR(CheckSecrets(settings));
   RETURN_IF_ERROR(Leadership::Check(settings.leadership));
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(

@@ -14,6 +14,10 @@ namespace lathe::engine {
 
 struct Settings {
   std::string store;
+  std::string admin_key_file;
+  // Empty: the engine makes them.
+  std::string worker_secret;
+  std::string gateway_secret;
   std::string data_dir;
   std::string run_dir;
   std::string log_level;

@@ -164,14 +164,14 @@ absl::Status TakeLaunchPlace(WorkerOptions& options) {
                    FindLaunchPlace([](const char* name) { return std::getenv(name); }));
   if (!place.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("rank is missing, and no launcher says it (RANK, LWS_WORKER_INDEX, "
-                        "JOB_COMPLETION_INDEX); want 0 to %d",
+        absl::StrFormat("rank is missing, and no launcher says it (LATHE_POD_INDEX, RANK, "
+                        "LWS_WORKER_INDEX, JOB_COMPLETION_INDEX); want 0 to %d",
                         world - 1));
   }
   if (place->world != 0 && place->world != world) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the launcher (WORLD_SIZE, LWS_GROUP_SIZE) has %d processes, %s has %d",
-                        place->world, options.mesh.ToString(), world));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the launcher (LATHE_POD_COUNT, WORLD_SIZE, LWS_GROUP_SIZE) has %d processes, %s has %d",
+        place->world, options.mesh.ToString(), world));
   }
   options.rank = place->rank;
   if (place->has_local_rank) {

@@ -9,6 +9,7 @@ from support.rank_service import RankService
 from support.stubborn_api import Program, StubbornApi
 
 LAUNCHERS = {
+    "deployment": lambda rank: {"LATHE_POD_INDEX": rank, "LATHE_POD_COUNT": "2"},
     "torchrun": lambda rank: {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank},
     "LeaderWorkerSet": lambda rank: {"LWS_WORKER_INDEX": rank, "LWS_GROUP_SIZE": "2"},
     "indexed job": lambda rank: {"JOB_COMPLETION_INDEX": rank},

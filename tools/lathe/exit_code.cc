@@ -14,8 +14,8 @@ namespace {
 // Exit codes of a report.
 constexpr int kExitWarnings = 1;
 constexpr int kExitErrors = 2;
-// A probe's exit code: that of Docker's HEALTHCHECK for an unhealthy container.
-constexpr int kExitUnhealthy = 1;
+// Exit code of a check whose answer is no, as Docker's HEALTHCHECK wants it.
+constexpr int kExitCheckFailed = 1;
 
 struct NamedExit {
   std::string_view word;
@@ -23,14 +23,23 @@ struct NamedExit {
 };
 
 constexpr NamedExit kNamedExits[] = {
-    {"unhealthy", kExitUnhealthy},           {"doctor_warnings", kExitWarnings},
-    {"doctor_errors", kExitErrors},          {"usage", kExitUsage},
-    {"port_taken", kExitUnavailable},        {"not_running", kExitUnavailable},
-    {"too_little_memory", kExitUnavailable}, {"child_failed", kExitUnavailable},
-    {"data_dir_in_use", kExitCannotCreate},  {"cannot_create", kExitCannotCreate},
-    {"permission", kExitPermission},         {"model_missing", kExitConfiguration},
-    {"not_a_model", kExitConfiguration},     {"checkpoint_missing", kExitConfiguration},
-    {"bad_model_name", kExitConfiguration},  {"configuration", kExitConfiguration},
+    {"unhealthy", kExitCheckFailed},
+    {"selftest_failed", kExitCheckFailed},
+    {"doctor_warnings", kExitWarnings},
+    {"doctor_errors", kExitErrors},
+    {"usage", kExitUsage},
+    {"port_taken", kExitUnavailable},
+    {"not_running", kExitUnavailable},
+    {"too_little_memory", kExitUnavailable},
+    {"child_failed", kExitUnavailable},
+    {"data_dir_in_use", kExitCannotCreate},
+    {"cannot_create", kExitCannotCreate},
+    {"permission", kExitPermission},
+    {"model_missing", kExitConfiguration},
+    {"not_a_model", kExitConfiguration},
+    {"checkpoint_missing", kExitConfiguration},
+    {"bad_model_name", kExitConfiguration},
+    {"configuration", kExitConfiguration},
 };
 
 }  // namespace
@@ -44,6 +53,10 @@ int ExitCodeOf(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
   if (absl::IsPermissionDenied(status)) return kExitPermission;
   return IsUserError(status) ? kExitUsage : kExitSoftware;
+}
+
+absl::Status UsageError(const std::string& message) {
+  return WithDetail(absl::InvalidArgumentError(message), "usage");
 }
 
 int Report(const absl::Status& status) {

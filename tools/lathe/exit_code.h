@@ -1,12 +1,14 @@
 // Exit codes and error output of the command line.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 
 namespace lathe::cli {
 
 // Returns the exit code for the status's error word (ErrorCode):
-//   1  unhealthy, doctor_warnings
+//   1  unhealthy, selftest_failed, doctor_warnings
 //   2  usage, doctor_errors
 //   69 port_taken, not_running, too_little_memory, child_failed
 //   73 data_dir_in_use, cannot_create
@@ -16,6 +18,9 @@ namespace lathe::cli {
 // PermissionDenied, 2 for other user errors (IsUserError), 70 for the rest. OK and Cancelled
 // give 0.
 int ExitCodeOf(const absl::Status& status);
+
+// Returns InvalidArgument with the word usage.
+absl::Status UsageError(const std::string& message);
 
 // Prints `lathe: WORD: MESSAGE` on stderr and returns the exit code. Prints nothing for OK. A
 // Cancelled status holds a help text, which is printed on stdout.

@@ -7,14 +7,18 @@
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
 #include "tools/lathe/commands/audit_command.h"
+#include "tools/lathe/commands/certs_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
 #include "tools/lathe/commands/doctor_command.h"
+#include "tools/lathe/commands/drain_command.h"
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
 #include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
+#include "tools/lathe/commands/secrets_command.h"
+#include "tools/lathe/commands/selftest_command.h"
 #include "tools/lathe/commands/status_command.h"
 #include "tools/lathe/commands/tenants_command.h"
 #include "tools/lathe/commands/up_command.h"
@@ -38,6 +42,8 @@ constexpr Verb kVerbs[] = {
      "  lathe status                         shows what a running Lathe holds\n"},
     {"probe", ProbeCommand,
      "  lathe probe --ready                  asks a process of this machine; exit code 0 or 1\n"},
+    {"drain", DrainCommand,
+     "  lathe drain --wait 30s               asks a process of this machine to drain and end\n"},
     {"move", MoveCommand,
      "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,
@@ -56,6 +62,14 @@ constexpr Verb kVerbs[] = {
     {"checkpoints", CheckpointsCommand,
      "  lathe checkpoints trash              lists the folders in the trash\n"
      "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},
+    {"certs", CertsCommand,
+     "  lathe certs init --out DIR --name N  makes a private CA and certificates, or renews them\n"
+     "  lathe certs renew --out DIR          renews those that end soon\n"},
+    {"secrets", SecretsCommand,
+     "  lathe secrets init --out DIR         makes the first admin key and the cluster's "
+     "secrets\n"},
+    {"selftest", SelftestCommand,
+     "  lathe selftest --url URL             trains one step and samples over the API\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
     {"doctor", DoctorCommand,

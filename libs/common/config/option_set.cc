@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "libs/common/config/nearest_key.h"
 #include "libs/common/config/option_sources.h"
+#include "libs/common/config/secret_file.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
@@ -25,10 +26,10 @@ namespace lathe {
 namespace {
 
 // All sections that Lathe processes read.
-constexpr std::array kSections = {"doctor", "up",     "data",    "keys",        "status", "gateway",
-                                  "engine", "worker", "lora",    "export",      "log",    "metrics",
-                                  "ranks",  "move",   "tenants", "checkpoints", "audit",  "probe",
-                                  "certs",  "drain",  "selftest"};
+constexpr std::array kSections = {
+    "doctor", "up",     "data",  "keys",    "status",   "gateway", "engine",  "worker",
+    "lora",   "export", "log",   "metrics", "ranks",    "move",    "tenants", "checkpoints",
+    "audit",  "probe",  "certs", "drain",   "selftest", "secrets"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
@@ -62,6 +63,8 @@ std::vector<std::string> WithBoolValues(std::vector<std::string> words,
   return words;
 }
 
+constexpr char kFileSuffix[] = "_file";
+
 // Masks the passwords of postgres://user:PASSWORD@host/database?password=PASSWORD.
 std::string HidePassword(const std::string& url) {
   static const std::regex in_authority("(://[^:/@]*:)[^/@]*@");
@@ -84,7 +87,40 @@ OptionSet::OptionSet(std::string program, std::string description)
 
 void OptionSet::AddOption(OptionTarget target, std::string key, std::string help,
                           OptionTraits traits) {
+  const bool is_secret = traits.secret || traits.may_hold_password;
   options_.push_back({target, std::move(key), std::move(help), std::move(traits)});
+  if (is_secret && !options_.back().traits.borrowed) AddFileOf(options_.back().key);
+}
+
+void OptionSet::AddFileOf(const std::string& key) {
+  OptionTraits traits;
+  const std::string& flag = options_.back().traits.flag;
+  if (!flag.empty()) traits.flag = flag + "-file";
+  const std::string help = absl::StrCat("file with the value of ", key);
+  options_.push_back({&secret_files_[key], key + kFileSuffix, help, std::move(traits)});
+}
+
+absl::Status OptionSet::ReadSecretFiles() {
+  for (const auto& [key, path] : secret_files_) {
+    if (path.empty()) continue;
+    const Option& file = *Find(key + kFileSuffix);
+    Option& option = *Find(key);
+    if (option.is_set()) {
+      return ConfigurationError(absl::StrCat(key, " (from ", option.origin, ") and ", file.key,
+                                             " (from ", file.origin, ") are both given"));
+    }
+    const absl::StatusOr<std::string> text = LoadSecretFile(path);
+    if (!text.ok()) {
+      return ConfigurationError(
+          absl::StrCat(file.key, ": ", text.status().message(), " (from ", file.origin, ")"));
+    }
+    // The error of Set would show the value.
+    if (!Set(option, {*text}, file.key).ok()) {
+      return ConfigurationError(
+          absl::StrCat(file.key, ": the content of '", path, "' is no value of ", key));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void OptionSet::AddPositional(std::string* target, std::string name, std::string help,
@@ -101,6 +137,7 @@ absl::Status OptionSet::Parse(int argc, const char* const* argv) {
   ApplyEnvironment(wrong);
   if (!wrong.empty()) return ConfigurationError(absl::StrJoin(wrong, "\n"));
   RETURN_IF_ERROR(ApplyFlags(flags));
+  RETURN_IF_ERROR(ReadSecretFiles());
   if (flags.show_config) return absl::CancelledError(DumpWithOrigin());
   if (flags.check_config) {
     const absl::Status valid = check_ ? check_() : absl::OkStatus();
@@ -215,7 +252,7 @@ absl::Status OptionSet::ApplyFlags(const FlagValues& flags) {
 
 absl::Status OptionSet::CheckRequired() const {
   for (const Option& option : options_) {
-    if (!option.traits.required || option.origin != "default") continue;
+    if (!option.traits.required || option.is_set()) continue;
     return UsageError(
         absl::StrCat("--", FlagOf(option.key, option.traits), " is missing: ", option.help));
   }
@@ -266,7 +303,8 @@ std::string OptionSet::DumpWithOrigin() const {
   std::string dump;
   for (const Option& option : options_) {
     std::string text = OptionText(option.target);
-    if (option.traits.secret && !text.empty()) text = "***";
+    const bool is_from_file = option.origin == option.key + kFileSuffix;
+    if ((option.traits.secret || is_from_file) && !text.empty()) text = "***";
     if (option.traits.may_hold_password) text = HidePassword(text);
     absl::StrAppend(&dump, option.key, " = ", text, "  # ", option.origin, "\n");
   }

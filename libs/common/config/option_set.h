@@ -10,9 +10,14 @@
 // LATHE_SECTION__NAME and, in the file of --config, `section: {name: value}`. An unknown flag is an
 // error that names the nearest key. So is an unknown key of a section that this process has.
 // Sections of other processes (see kSections) are ignored, so that one file serves all processes.
+//
+// An option that is secret or may hold a password has a companion `section.name_file`, with a flag,
+// LATHE_SECTION__NAME_FILE and a key of its own: the path of a file with the value, as
+// orchestrators mount secrets. Parse reads it (LoadSecretFile) and refuses both in one process.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -44,7 +49,7 @@ struct OptionTraits {
   bool borrowed = false;
   // Dumps show the value as ***. The option has no flag, because command lines are public.
   bool secret = false;
-  // The value is a URL; dumps show its password as ***.
+  // The value is a URL; dumps show its password as ***, and all of a value from a file.
   bool may_hold_password = false;
   // Allowed values; empty: any value.
   std::vector<std::string> choices = {};
@@ -90,6 +95,8 @@ class OptionSet {
 
  private:
   struct Option {
+    bool is_set() const { return origin != "default"; }
+
     OptionTarget target;
     std::string key;
     std::string help;
@@ -105,6 +112,9 @@ class OptionSet {
   struct FlagValues;
 
   void AddOption(OptionTarget target, std::string key, std::string help, OptionTraits traits);
+  void AddFileOf(const std::string& key);
+  // Sets the options whose files are given.
+  absl::Status ReadSecretFiles();
   absl::Status ReadFlags(int argc, const char* const* argv, FlagValues& flags);
   // Applies the file. Appends every error in it to `wrong`.
   void ApplyFile(const std::string& path, std::vector<std::string>& wrong);
@@ -123,6 +133,8 @@ class OptionSet {
   const std::string program_;
   const std::string description_;
   std::vector<Option> options_;
+  // Paths of secrets' files by the key of the secret. A map does not move its elements.
+  std::map<std::string, std::string> secret_files_;
   std::vector<Positional> positionals_;
   std::function<absl::Status()> check_;
   std::string config_path_;

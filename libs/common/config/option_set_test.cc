@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 
 namespace lathe {
@@ -236,7 +237,8 @@ TEST_CASE("Of a URL the password alone is masked", "[config]") {
   const std::array<const char*, 3> arguments = {"program", "--store", url.c_str()};
   REQUIRE(options.Parse(arguments.size(), arguments.data()).ok());
   CHECK(store == url);
-  CHECK(options.DumpWithOrigin() == "engine.store = " + shown + "  # --store\n");
+  CHECK(options.DumpWithOrigin() ==
+        "engine.store = " + shown + "  # --store\nengine.store_file =   # default\n");
 }
 
 TEST_CASE("Required options, choices and positional words are enforced", "[config]") {
@@ -254,6 +256,64 @@ TEST_CASE("Required options, choices and positional words are enforced", "[confi
   const char* right[] = {"lathe", "--device", "cpu", "k1"};
   REQUIRE(options.Parse(4, right) == absl::OkStatus());
   CHECK(id == "k1");
+}
+
+TEST_CASE("A secret comes from a file that any source names", "[config]") {
+  const ConfigFile secret("hush\n");
+  const std::string flag = std::string("--secret-file=") + secret.path;
+  const ConfigFile config(std::string("gateway:\n  secret_file: ") + secret.path + "\n");
+  {
+    const Variable variable("LATHE_GATEWAY__SECRET_FILE", secret.path);
+    Example from_environment;
+    REQUIRE(from_environment.Parse({}).ok());
+    CHECK(from_environment.secret == "hush");
+    const std::string dump = from_environment.options.DumpWithOrigin();
+    CHECK(absl::StrContains(dump, "gateway.secret = ***  # gateway.secret_file\n"));
+    CHECK(absl::StrContains(dump, absl::StrCat(secret.path, "  # LATHE_GATEWAY__SECRET_FILE")));
+  }
+  Example from_flag, from_config;
+  REQUIRE(from_flag.Parse({flag.c_str()}).ok());
+  CHECK(from_flag.secret == "hush");
+  REQUIRE(from_config.Parse({"--config", config.path}).ok());
+  CHECK(from_config.secret == "hush");
+}
+
+TEST_CASE("A secret and its file are not given both", "[config]") {
+  const ConfigFile secret("hush\n");
+  const Variable value("LATHE_GATEWAY__SECRET", "other");
+  {
+    const Variable none("LATHE_GATEWAY__SECRET_FILE", "");
+    CHECK(Example().Parse({}).ok());
+  }
+  const Variable file("LATHE_GATEWAY__SECRET_FILE", secret.path);
+  const absl::Status status = Example().Parse({});
+  CHECK(ErrorCode(status) == "configuration");
+  CHECK(status.message() ==
+        "gateway.secret (from LATHE_GATEWAY__SECRET) and gateway.secret_file (from "
+        "LATHE_GATEWAY__SECRET_FILE) are both given");
+}
+
+TEST_CASE("A secret's file that cannot be used is named, and its content is not", "[config]") {
+  const ConfigFile empty("\n"), several("hush\nhush\n");
+  const std::string paths[] = {"/no/such/file", "/tmp", empty.path, several.path};
+  for (const std::string& path : paths) {
+    const Variable file("LATHE_GATEWAY__SECRET_FILE", path.c_str());
+    const absl::Status status = Example().Parse({});
+    CHECK(ErrorCode(status) == "configuration");
+    CHECK(absl::StartsWith(status.message(), absl::StrCat("gateway.secret_file: '", path, "' ")));
+    CHECK_FALSE(absl::StrContains(status.message(), "hush"));
+  }
+}
+
+TEST_CASE("A URL with a password from a file is masked as a whole", "[config]") {
+  const ConfigFile file("postgres://me:hush@h/db?sslpassword=x\n");
+  std::string store;
+  OptionSet options("program", "");
+  options.Add(&store, "engine.store", "", "", {.may_hold_password = true});
+  const std::array<const char*, 3> arguments = {"program", "--store-file", file.path};
+  REQUIRE(options.Parse(arguments.size(), arguments.data()).ok());
+  CHECK(store == "postgres://me:hush@h/db?sslpassword=x");
+  CHECK(absl::StartsWith(options.DumpWithOrigin(), "engine.store = ***  # engine.store_file\n"));
 }
 
 TEST_CASE("A borrowed option is read like its owner's, and claims nothing", "[config]") {

@@ -15,7 +15,8 @@ struct Variables {
   const char* world;       // nullptr: no variable gives it
   const char* local_rank;  // nullptr: one rank per machine
 };
-constexpr Variables kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+constexpr Variables kLaunchers[] = {{"LATHE_POD_INDEX", "LATHE_POD_COUNT", nullptr},
+                                    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
                                     {"LWS_WORKER_INDEX", "LWS_GROUP_SIZE", nullptr},
                                     {"JOB_COMPLETION_INDEX", nullptr, nullptr}};
 

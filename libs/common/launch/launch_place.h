@@ -18,7 +18,8 @@ struct LaunchPlace {
   bool has_local_rank = false;  // false: this process sees only its own devices
 };
 
-// Reads the first launcher's variables that are set; nullopt if none are. torchrun: RANK,
+// Reads the first launcher's variables that are set; nullopt if none are. Any launcher:
+// LATHE_POD_INDEX and LATHE_POD_COUNT, which count pods from 0. torchrun: RANK,
 // WORLD_SIZE, LOCAL_RANK. LeaderWorkerSet: LWS_WORKER_INDEX (0 is the leader) and LWS_GROUP_SIZE,
 // which count pods. Indexed jobs, also those of a JobSet: JOB_COMPLETION_INDEX of the pod; no
 // variable gives the number of pods, and `world` is 0. InvalidArgument names the variable, its

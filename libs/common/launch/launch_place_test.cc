@@ -35,6 +35,18 @@ TEST_CASE("LaunchPlace: torchrun, LeaderWorkerSet and indexed jobs", "[launch]")
   CHECK(job.world == 0);
 }
 
+TEST_CASE("LaunchPlace: what a deployment says wins over what a controller sets", "[launch]") {
+  const LaunchPlace pod =
+      Find({{"JOB_COMPLETION_INDEX", "2"}, {"LATHE_POD_INDEX", "1"}, {"LATHE_POD_COUNT", "3"}})
+          ->value();
+  CHECK(pod.rank == 1);
+  CHECK(pod.world == 3);
+  CHECK(Find({{"LATHE_POD_INDEX", "3"}, {"LATHE_POD_COUNT", "3"}}).status().message() ==
+        "LATHE_POD_INDEX is '3', want 0 to 2");
+  CHECK(Find({{"LATHE_POD_INDEX", "0"}}).status().message() ==
+        "LATHE_POD_INDEX is 0, and LATHE_POD_COUNT is missing");
+}
+
 TEST_CASE("LaunchPlace: an impossible value is named, with its bound", "[launch]") {
   CHECK(Find({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).status().message() ==
         "RANK is '2', want 0 to 1");

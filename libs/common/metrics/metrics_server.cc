@@ -1,6 +1,7 @@
 #include "libs/common/metrics/metrics_server.h"
 
 #include <prometheus/text_serializer.h>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "libs/common/concurrency/named_thread.h"
+#include "libs/common/metrics/pid_header.h"
 
 namespace lathe {
 namespace {
@@ -57,7 +59,7 @@ std::string_view ReasonOf(int status) {
 std::string AnswerOf(const Page& page) {
   return "HTTP/1.1 " + std::to_string(page.status) + " " + std::string(ReasonOf(page.status)) +
          "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
-         std::to_string(page.body.size()) +
+         std::to_string(page.body.size()) + "\r\n" + kPidHeader + ": " + std::to_string(getpid()) +
          "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n" + page.body;
 }
 

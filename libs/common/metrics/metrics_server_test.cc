@@ -59,6 +59,13 @@ TEST_CASE("A process that says it hangs is not live", "[metrics]") {
   CHECK(Get(server->port(), "/readyz").find("HTTP/1.1 200") == 0);
 }
 
+TEST_CASE("Every answer names its process", "[metrics]") {
+  auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),
+                                      {.is_ready = [] { return absl::OkStatus(); }});
+  CHECK(Get(server->port(), "/livez").find("Lathe-Pid: " + std::to_string(getpid()) + "\r\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("A standby is not ready, but serves as one", "[metrics]") {
   absl::Status serving = absl::OkStatus();
   auto server = *MetricsServer::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>(),

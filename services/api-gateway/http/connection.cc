@@ -109,7 +109,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   client_.Stop();
   FreeBody();
   Response answer = response.ok() ? *std::move(response) : ErrorResponse(response.status());
-  co_return co_await Write(std::move(answer), keep_alive && !context_.is_draining);
+  co_return co_await Write(std::move(answer), keep_alive && !context_.is_leaving);
 }
 
 asio::awaitable<absl::StatusOr<Response>> Connection::Handle() {
@@ -325,7 +325,7 @@ asio::awaitable<bool> Connection::Refuse(absl::Status status) {
           static_cast<uint64_t>(kMaxSkippedBodyBytes)) {
     keep_alive = co_await ReadBodyBytes(kMaxSkippedBodyBytes, /*is_kept=*/false);
   }
-  keep_alive = keep_alive && parser_->keep_alive() && !context_.is_draining;
+  keep_alive = keep_alive && parser_->keep_alive() && !context_.is_leaving;
   Response answer = ErrorResponse(status);
   const bool is_written = co_await Write(std::move(answer), keep_alive);
   if (is_written || keep_alive) co_return is_written;

@@ -62,6 +62,8 @@ struct ConnectionContext {
   TrustedProxies proxies = {};
   ByteBudget budget{limits.max_inflight_bytes};
   WorkPool pool = {};
+  // Once true, answers ask clients to open another connection. Never reset.
+  std::atomic<bool> is_leaving{false};
   // Once true, no connection reads another request. Never reset.
   std::atomic<bool> is_draining{false};
 };

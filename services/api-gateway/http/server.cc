@@ -129,6 +129,7 @@ std::vector<std::shared_ptr<Connection>> HttpServer::Connections() const {
 }
 
 void HttpServer::Drain() {
+  Leave();
   context_.is_draining = true;
   asio::post(acceptor_.get_executor(), [this] {
     boost::system::error_code ignored;

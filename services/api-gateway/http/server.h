@@ -33,6 +33,9 @@ class HttpServer {
                       TrustedProxies proxies = {});
   int port() const { return port_; }
 
+  // Ends each connection with its next answer, so that clients move to other gateways. New
+  // connections are accepted. Callable from any thread.
+  void Leave() { context_.is_leaving = true; }
   // Stops accepting and closes connections that are between requests. The others close after their
   // current request. Callable from any thread.
   void Drain();

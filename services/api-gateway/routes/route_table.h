@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
@@ -34,6 +36,8 @@ struct RouteContext {
   WatchClient& watch;
   LongPollRegistry& polls;
   ArchiveFiles& archives;
+  // Says why the gateway should get no more requests.
+  std::function<absl::Status()> check_ready;
   RouteOptions options;
 };
 

@@ -11,10 +11,12 @@ namespace {
 constexpr int64_t kMaxTelemetryBytes = 8 << 20;
 
 // Readiness for load balancers. The internal page says more.
-Handler ReadyHandler(const WatchClient& watch) {
-  return [&watch](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
-    if (watch.is_available()) co_return JsonResponse({{"status", "ok"}});
-    co_return WithDetail(absl::UnavailableError("the engine is not reachable"), "not_ready");
+Handler ReadyHandler(std::function<absl::Status()> check_ready) {
+  return [check_ready =
+              std::move(check_ready)](Request&) -> asio::awaitable<absl::StatusOr<Response>> {
+    const absl::Status status = check_ready();
+    if (status.ok()) co_return JsonResponse({{"status", "ok"}});
+    co_return WithDetail(status, "not_ready");
   };
 }
 
@@ -69,10 +71,10 @@ std::vector<Route> ServiceRoutes(const RouteContext& context) {
       {.method = "GET",
        .pattern = "/readyz",
        .tag = "service",
-       .summary = "Whether the gateway reaches the engine; 503 if not",
+       .summary = "Whether the gateway reaches the engine and is not stopping; 503 if not",
        .answer = "Ok",
        .access = Access::kPublic,
-       .handler = ReadyHandler(context.watch)},
+       .handler = ReadyHandler(context.check_ready)},
       {.method = "GET",
        .pattern = "/api/v1/get_server_capabilities",
        .tag = "service",

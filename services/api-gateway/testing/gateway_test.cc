@@ -409,6 +409,29 @@ TEST_CASE("A request without number and name is not said to be repeatable", "[ga
   CHECK(HttpStatus(OfUnrepeatable(absl::CancelledError("x"))) == 504);
 }
 
+TEST_CASE("A drain serves on for its delay, unready, and ends connections with their answers",
+          "[gateway]") {
+  FakeEngine engine;
+  GatewayOptions options;
+  options.drain_delay = absl::Hours(1);
+  RunningGateway gateway(engine, options);
+  HttpClient open(gateway.port());
+  CHECK(open.Post("/api/v1/client/config", "{}").status == 200);
+  gateway.gateway().Drain();
+  const absl::Status unready = gateway.gateway().CheckReady();
+  CHECK(unready.message() == "the gateway is stopping");
+  CHECK(open.Post("/api/v1/client/config", "{}").status == 200);
+  CHECK(open.IsClosedByServer());
+  HttpClient late(gateway.port());
+  const HttpAnswer probe = late.Exchange("GET", "/readyz");
+  CHECK(probe.status == 503);
+  CHECK(Json::parse(probe.body)["error"]["code"] == "not_ready");
+  HttpClient idle(gateway.port());
+  // The second call ends the delay.
+  gateway.Stop();
+  CHECK(idle.IsClosedByServer());
+}
+
 TEST_CASE("A drain finishes the request in progress and closes idle connections", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);

@@ -6,11 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "libs/common/api_key/api_key.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/auth/api_key.h"
 
 namespace lathe::engine {
 namespace {
@@ -172,9 +172,8 @@ AuditRow KeyRing::Entry(const ApiKeyRow& row, const char* event, const std::stri
           .details = {{"name", row.name}, {"scopes", absl::StrJoin(row.scopes, ",")}}};
 }
 
-absl::StatusOr<KeyRing::NewKey> KeyRing::AddLocked(ApiKeyRow row, std::vector<ApiKeyRow> others,
-                                                   AuditRow audit) {
-  const ApiKeyText key = MakeApiKey();
+absl::StatusOr<KeyRing::NewKey> KeyRing::AddLocked(const ApiKeyText& key, ApiKeyRow row,
+                                                   std::vector<ApiKeyRow> others, AuditRow audit) {
   row.key_id = key.key_id;
   row.secret_sha256 = Sha256Hex(key.text);
   row.created_at = absl::ToUnixNanos(clock_.Now());
@@ -209,7 +208,24 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
   }
   absl::MutexLock lock(&change_mu_);
   ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name));
-  return AddLocked(row, {}, Entry(row, "key_create", /*actor=*/""));
+  return AddLocked(MakeApiKey(), row, {}, Entry(row, "key_create", /*actor=*/""));
+}
+
+absl::Status KeyRing::Accept(const std::string& tenant_name, const std::string& key_name,
+                             const std::vector<std::string>& scopes, const std::string& text) {
+  RETURN_IF_ERROR(CheckNames(tenant_name, key_name));
+  ASSIGN_OR_RETURN(const Scopes parsed, Scopes::Parse(scopes));
+  const std::optional<std::string> key_id = ParseKeyId(text);
+  if (!key_id) return absl::InvalidArgumentError("the text is no API key");
+  absl::MutexLock lock(&change_mu_);
+  if (Find(*key_id).ok()) return absl::AlreadyExistsError("the id of the key is known");
+  ApiKeyRow row;
+  row.name = key_name;
+  row.scopes = parsed.Words();
+  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name));
+  return AddLocked({.key_id = *key_id, .text = text}, row, {},
+                   Entry(row, "key_create", /*actor=*/""))
+      .status();
 }
 
 absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap) {
@@ -228,7 +244,7 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl:
   if (old.expires_at > 0) fresh.expires_at = now + (old.expires_at - old.created_at);
   const int64_t end = now + absl::ToInt64Nanoseconds(overlap);
   old.expires_at = old.expires_at == 0 ? end : std::min(old.expires_at, end);
-  return AddLocked(fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
+  return AddLocked(MakeApiKey(), fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
 }
 
 absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "libs/common/api_key/api_key.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/scope.h"
 #include "services/engine/auth/token_signer.h"
@@ -67,6 +68,9 @@ class KeyRing {
   absl::StatusOr<NewKey> Create(const std::string& tenant_name, const std::string& key_name,
                                 const std::vector<std::string>& scopes,
                                 absl::Duration lifetime = absl::InfiniteDuration());
+  // Makes `text`, a well-formed key that is not known, a key like one from Create.
+  absl::Status Accept(const std::string& tenant_name, const std::string& key_name,
+                      const std::vector<std::string>& scopes, const std::string& text);
   // Creates a key with the tenant, name, scopes and lifetime of `key_id`, and makes the old key
   // expire after `overlap`. NotFound: unknown id. FailedPrecondition: the old key is expired or
   // revoked.
@@ -100,8 +104,9 @@ class KeyRing {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   // Returns true if the key is neither revoked nor expired.
   bool IsLive(const ApiKeyRow& row) const;
-  // Generates the new key's id and secret into `row`, and writes it together with `others`.
-  absl::StatusOr<NewKey> AddLocked(ApiKeyRow row, std::vector<ApiKeyRow> others, AuditRow audit)
+  // Writes `row` as the row of `key`, together with `others`.
+  absl::StatusOr<NewKey> AddLocked(const ApiKeyText& key, ApiKeyRow row,
+                                   std::vector<ApiKeyRow> others, AuditRow audit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   AuditRow Entry(const ApiKeyRow& row, const char* event, const std::string& actor) const;
 

@@ -61,9 +61,13 @@ absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_di
 absl::StatusOr<std::string> ShareSecret(const std::filesystem::path& run_dir,
                                         const std::string& key) {
   std::string secret = Sha256Hex(key);
-  const absl::Status status = Replace(run_dir / kWorkerSecretFile, secret);
+  const absl::Status status = WriteWorkerSecret(run_dir, secret);
   if (!status.ok()) return status;
   return secret;
+}
+
+absl::Status WriteWorkerSecret(const std::filesystem::path& run_dir, const std::string& secret) {
+  return Replace(run_dir / kWorkerSecretFile, secret);
 }
 
 absl::Status WriteGatewaySecret(const std::filesystem::path& run_dir, const std::string& secret) {

@@ -11,6 +11,9 @@ namespace lathe::engine {
 // Returns the text of RUN_DIR/secret. Creates the file (mode 0600) if it is missing.
 absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir);
 
+// Writes the secret of workers to RUN_DIR/secret, in place of an earlier one.
+absl::Status WriteWorkerSecret(const std::filesystem::path& run_dir, const std::string& secret);
+
 // Writes the secret of gateways to RUN_DIR/gateway.secret, in place of an earlier one.
 absl::Status WriteGatewaySecret(const std::filesystem::path& run_dir, const std::string& secret);
 

@@ -24,6 +24,7 @@
 #include "tools/lathe/announce.h"
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/launch/metrics_pages.h"
+#include "tools/lathe/launch/service_children.h"
 #include "tools/lathe/launch/start_failure.h"
 #include "tools/lathe/launch/supervised_ranks.h"
 #include "tools/lathe/launch/supervisor.h"
@@ -42,6 +43,8 @@ constexpr char kRanksDescription[] =
 // Time from SIGTERM to SIGKILL. A rank that stops normally first finishes the running unit of work
 // and the staged saves.
 constexpr absl::Duration kRankStopGrace = absl::Seconds(10);
+// An engine commits accepted requests first, for 4 s at most, and hands over its lease.
+constexpr absl::Duration kEngineStopGrace = absl::Seconds(20);
 constexpr int64_t kMaxFirst = 1'000'000;
 // Age from which a rank counts as ready, so that its restart is not delayed. Only the engine has
 // the rank's real state.
@@ -60,6 +63,11 @@ struct RanksOptions {
   int first = 0;
   int count = 0;
   int64_t world = 0;  // number of ranks in all pods; 0: unknown
+  bool with_service = false;
+  ServiceOptions service;
+
+  // True if engine and gateway run here too.
+  bool has_service() const { return with_service && first == 0; }
 };
 
 absl::Status RefuseRanks(const std::string& ranks) {
@@ -83,8 +91,8 @@ absl::Status ReadPod(RanksOptions& options) {
                    FindLaunchPlace([](const char* name) { return std::getenv(name); }));
   if (!pod.has_value()) {
     return RefusePod(
-        "ranks_per_pod is given, and no launcher says which pod this is (LWS_WORKER_INDEX, "
-        "JOB_COMPLETION_INDEX, RANK); --ranks says which ranks it has");
+        "ranks_per_pod is given, and no launcher says which pod this is (LATHE_POD_INDEX, "
+        "LWS_WORKER_INDEX, JOB_COMPLETION_INDEX, RANK); --ranks says which ranks it has");
   }
   if (pod->local_rank > 0) {
     return RefusePod(absl::StrCat("LOCAL_RANK is ", pod->local_rank,
@@ -162,8 +170,12 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   set.Add(&options.ranks, "ranks.ranks", "", "numbers of the ranks, FIRST-LAST");
   set.Add(&options.ranks_per_pod, "ranks.ranks_per_pod", 0,
           "instead of --ranks: number of ranks in every pod of a LeaderWorkerSet "
-          "(LWS_WORKER_INDEX), an indexed job (JOB_COMPLETION_INDEX) or another launcher (RANK); "
-          "pod 0 has rank 0");
+          "(LWS_WORKER_INDEX), an indexed job (JOB_COMPLETION_INDEX) or another launcher "
+          "(LATHE_POD_INDEX and LATHE_POD_COUNT, or RANK); pod 0 has rank 0");
+  set.Add(&options.with_service, "ranks.with_service", false,
+          "the pod or machine with rank 0 also runs an engine and a gateway, which take their "
+          "options from --config and the environment");
+  AddServiceOptions(set, options.service);
   AddEngineConnection(set, "ranks", options.engine);
   set.Add(&options.group, "ranks.group", "default", "name of the worker group");
   set.Add(&options.num_threads, "ranks.threads", 0,
@@ -244,7 +256,7 @@ absl::Status MakeLogDir(const DataDir& dir) {
                     "cannot_create");
 }
 
-// Restarts ranks until a stop signal. Fails if a rank rejects its options before it was ever ready.
+// Restarts children until a stop signal. Fails if one rejects its options before it was ever ready.
 absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Supervisor& supervisor,
                    SupervisedRanks& ranks, Announcer& announcer) {
   std::set<std::string> have_worked;
@@ -273,6 +285,21 @@ absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Sup
   return absl::OkStatus();
 }
 
+// Ends the gateway first, so that its clients get answers, and the engine last.
+void StopAll(const RanksOptions& options, std::vector<std::string> started,
+             Supervisor& supervisor) {
+  const auto take = [&started](const std::string& name) {
+    const auto found = std::find(started.begin(), started.end(), name);
+    const bool is_there = found != started.end();
+    if (is_there) started.erase(found);
+    return is_there;
+  };
+  const bool has_engine = take(kServiceEngine);
+  if (take(kServiceGateway)) supervisor.Stop({kServiceGateway}, options.service.GatewayGrace());
+  supervisor.Stop(started, kRankStopGrace);
+  if (has_engine) supervisor.Stop({kServiceEngine}, kEngineStopGrace);
+}
+
 }  // namespace
 
 absl::Status RanksCommand(int argc, const char* const* argv) {
@@ -292,6 +319,11 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
   Supervisor supervisor(clock);
   std::map<std::string, int64_t> numbers;
   std::vector<ChildSpec> children;
+  if (options.has_service()) {
+    ASSIGN_OR_RETURN(children,
+                     ServiceChildren(dir, options.config_path, options.engine.secret_file));
+  }
+  const size_t num_service = children.size();
   for (int place = 0; place < options.count; ++place) {
     std::optional<ListenAddress> page;
     if (!pages.empty()) page = pages[place];
@@ -305,19 +337,20 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
                         numbers, supervisor, announcer);
   absl::Status status;
   std::vector<std::string> started;
-  for (size_t place = 0; place < children.size() && status.ok(); ++place) {
-    const ChildSpec& child = children[place];
+  for (size_t i = 0; i < children.size() && status.ok(); ++i) {
+    const ChildSpec& child = children[i];
     started.push_back(child.name);
     status = supervisor.Start(child);
     if (!status.ok()) break;
     ranks.OnStarted(child.name);
     announcer.Say(child.name, absl::StrCat("started, its log is ", child.log_path.string()));
-    if (!pages.empty()) {
-      announcer.Say("metrics", absl::StrCat(child.name, " ", pages[place].Url(), "/metrics"));
+    if (!pages.empty() && i >= num_service) {
+      announcer.Say("metrics",
+                    absl::StrCat(child.name, " ", pages[i - num_service].Url(), "/metrics"));
     }
   }
   if (status.ok()) status = Watch(children, signals, supervisor, ranks, announcer);
-  supervisor.Stop(started, kRankStopGrace);
+  StopAll(options, started, supervisor);
   return status;
 }
 

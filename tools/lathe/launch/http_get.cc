@@ -91,6 +91,7 @@ absl::StatusOr<HttpAnswer> Parse(const std::string& text) {
     return absl::UnavailableError("the answer is not HTTP");
   }
   const std::size_t end_of_head = text.find("\r\n\r\n");
+  answer.head = text.substr(0, end_of_head);
   if (end_of_head != std::string::npos) answer.body = text.substr(end_of_head + 4);
   return answer;
 }

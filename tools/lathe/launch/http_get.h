@@ -11,6 +11,8 @@ namespace lathe::cli {
 
 struct HttpAnswer {
   int status = 0;
+  // Status line and headers.
+  std::string head;
   // Beginning of the body, up to a few kilobytes.
   std::string body;
 };

@@ -263,7 +263,8 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
   RETURN_IF_ERROR(add("engine", EngineArguments(plan), {}));
   // The URL may hold a password, and every user can read command lines.
   if (!options.store.empty()) {
-    children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store)};
+    children.back().overrides = {absl::StrCat("LATHE_ENGINE__STORE=", options.store),
+                                 "LATHE_ENGINE__STORE_FILE="};
   }
   const auto num_cpus = static_cast<int>(std::thread::hardware_concurrency());
   int place = 0;

@@ -1,0 +1,61 @@
+// A client of the HTTP API: JSON calls, one connection each, with or without TLS.
+#pragma once
+
+#include <openssl/types.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "libs/common/json/json.h"
+
+namespace lathe::cli {
+
+// Parts of http[s]://HOST[:PORT].
+struct ApiUrl {
+  bool has_tls = false;
+  // Without the brackets of an IPv6 address.
+  std::string host;
+  std::string port;
+
+  // Returns HOST:PORT, with brackets where they are needed.
+  std::string Authority() const;
+};
+
+// Error usage unless `url` has that form.
+absl::StatusOr<ApiUrl> ParseApiUrl(std::string url);
+
+class ApiClient {
+ public:
+  // `ca_file`: PEM file of the authority that signed the server's certificate; empty: the system's.
+  // InvalidArgument if it cannot be used.
+  static absl::StatusOr<ApiClient> Create(ApiUrl url, const std::string& ca_file,
+                                          std::string api_key);
+
+  // Sends `body` (null: none) to /api/v1/`path`. Returns the JSON of a 2xx answer. Errors:
+  // Unavailable without an answer, FailedPrecondition with the words of another answer,
+  // DeadlineExceeded after `deadline` (SteadyNow).
+  absl::StatusOr<Json> Post(const std::string& path, const Json& body, absl::Time deadline);
+  absl::StatusOr<Json> Get(const std::string& path, absl::Time deadline);
+
+ private:
+  struct ContextDeleter {
+    void operator()(SSL_CTX* context) const;
+  };
+
+  ApiClient(ApiUrl url, std::string api_key) : url_(std::move(url)), api_key_(std::move(api_key)) {}
+
+  absl::StatusOr<Json> Call(const std::string& method, const std::string& path,
+                            const std::string& body, absl::Time deadline);
+  absl::StatusOr<std::string> Exchange(const std::string& request, absl::Time deadline);
+  BIO* Connector() const;
+
+  const ApiUrl url_;
+  const std::string api_key_;
+  // Null without TLS.
+  std::unique_ptr<SSL_CTX, ContextDeleter> tls_;
+};
+
+}  // namespace lathe::cli

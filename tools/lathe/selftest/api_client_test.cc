@@ -1,0 +1,36 @@
+#include "tools/lathe/selftest/api_client.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "libs/common/errors.h"
+#include "libs/common/time/clock.h"
+
+namespace lathe::cli {
+namespace {
+
+TEST_CASE("A URL names a host and perhaps a port", "[selftest]") {
+  CHECK(ParseApiUrl("http://gateway")->Authority() == "gateway:80");
+  CHECK(ParseApiUrl("https://api.lathe.example/")->Authority() == "api.lathe.example:443");
+  CHECK(ParseApiUrl("http://127.0.0.1:8080")->Authority() == "127.0.0.1:8080");
+  CHECK(ParseApiUrl("https://[::1]:8443")->Authority() == "[::1]:8443");
+  CHECK(ParseApiUrl("https://[::1]")->host == "::1");
+  CHECK(ParseApiUrl("https://a:1")->has_tls);
+  CHECK_FALSE(ParseApiUrl("http://a:1")->has_tls);
+}
+
+TEST_CASE("What is no URL of an API is refused", "[selftest]") {
+  const std::string wrong = GENERATE(as<std::string>{}, "", "gateway:80", "ftp://a", "http://",
+                                     "http://a:0", "http://a:x", "http://a/b", "http://a:1/b");
+  CHECK(ErrorCode(ParseApiUrl(wrong).status()) == "usage");
+}
+
+TEST_CASE("A server that is not there is unavailable, and a bad authority is named", "[selftest]") {
+  ApiClient plain = *ApiClient::Create(*ParseApiUrl("http://127.0.0.1:1"), "", "key");
+  CHECK(absl::IsUnavailable(plain.Get("x", SteadyNow() + absl::Minutes(1)).status()));
+  const auto tls = ApiClient::Create(*ParseApiUrl("https://127.0.0.1:1"), "/no/such/ca", "key");
+  CHECK_THAT(std::string(tls.status().message()), Catch::Contains("/no/such/ca"));
+}
+
+}  // namespace
+}  // namespace lathe::cli
