@@ -238,8 +238,8 @@ def test_certificates(data, tmp_path):
                                "--tls-key", authority.key("server")])[1]
 
     assert errors(found_with(60)) == set()
-    named(found_with(5), "network.certificates", "ends in", state="warning")
-    named(found_with(-1), "network.certificates", "ended")
+    named(found_with(5), "network.certificates", "ends at", state="warning")
+    named(found_with(-1), "network.certificates", "ended at")
 
 
 def test_a_key_that_does_not_fit(data, tmp_path):

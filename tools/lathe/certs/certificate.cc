@@ -133,6 +133,13 @@ std::string AlternativeNames(const std::vector<std::string>& names) {
   });
 }
 
+// Returns InfinitePast for a time that cannot be read.
+absl::Time TimeOf(const ASN1_TIME* time) {
+  tm fields = {};
+  if (ASN1_TIME_to_tm(time, &fields) != 1) return absl::InfinitePast();
+  return absl::FromTM(fields, absl::UTCTimeZone());
+}
+
 }  // namespace
 
 void KeyDeleter::operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
@@ -229,11 +236,9 @@ std::vector<std::string> NamesOf(X509* certificate) {
   return names;
 }
 
-absl::Time EndOf(X509* certificate) {
-  tm end = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return absl::InfinitePast();
-  return absl::FromTM(end, absl::UTCTimeZone());
-}
+absl::Time BeginOf(X509* certificate) { return TimeOf(X509_get0_notBefore(certificate)); }
+
+absl::Time EndOf(X509* certificate) { return TimeOf(X509_get0_notAfter(certificate)); }
 
 bool IsKeyOf(X509* certificate, EVP_PKEY* key) {
   return X509_check_private_key(certificate, key) == 1;

@@ -52,6 +52,7 @@ absl::StatusOr<CertificatePtr> Issue(const Issuer& issuer, EVP_PKEY* key,
 
 // Returns the names for which `certificate` was issued, in their order.
 std::vector<std::string> NamesOf(X509* certificate);
+absl::Time BeginOf(X509* certificate);
 absl::Time EndOf(X509* certificate);
 bool IsKeyOf(X509* certificate, EVP_PKEY* key);
 bool IsSignedBy(X509* certificate, X509* authority);

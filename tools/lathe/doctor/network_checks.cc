@@ -1,25 +1,21 @@
 #include <netdb.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
-#include <openssl/x509v3.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "libs/common/listener/exposure.h"
 #include "libs/common/listener/tls_files.h"
+#include "tools/lathe/certs/certificate.h"
 #include "tools/lathe/doctor/check.h"
 #include "tools/lathe/launch/listen_address.h"
 
@@ -27,8 +23,7 @@ namespace lathe::cli {
 namespace {
 
 constexpr int kConnectMilliseconds = 2000;
-constexpr int64_t kDaySeconds = 24 * 3600;
-constexpr int64_t kFewDays = 14;
+constexpr absl::Duration kFewDays = absl::Hours(14 * 24);
 
 // Options that are listen addresses, and the section of their certificate; empty: they have none.
 struct Listener {
@@ -108,50 +103,42 @@ std::vector<Finding> CheckListenersExposure(const CheckInput& input) {
   return findings;
 }
 
-struct X509Deleter {
-  void operator()(X509* certificate) const { X509_free(certificate); }
-};
-using X509Ptr = std::unique_ptr<X509, X509Deleter>;
-
-X509Ptr ReadCertificate(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "re");
-  if (file == nullptr) return nullptr;
-  X509Ptr certificate(PEM_read_X509(file, nullptr, nullptr, nullptr));
-  std::fclose(file);
-  return certificate;
-}
-
-// Looks at the times and names of a certificate that could be read.
-Finding CheckCertificate(const std::string& path, const X509& certificate) {
-  int days = 0;
-  int seconds = 0;
-  // From now to the end; negative once it has passed.
-  ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(&certificate));
-  if (X509_cmp_current_time(X509_get0_notBefore(&certificate)) > 0) {
+// Looks at the times and names of the certificate in a PEM file.
+Finding CheckCertificate(const std::string& path) {
+  const absl::StatusOr<std::string> pem = ReadTextFile(path);
+  const absl::StatusOr<CertificatePtr> certificate =
+      pem.ok() ? ReadCertificate(*pem) : absl::StatusOr<CertificatePtr>(pem.status());
+  if (!certificate.ok()) {
+    return {.state = CheckState::kError,
+            .found = absl::StrCat(path, ": ", certificate.status().message()),
+            .remedy = "name a PEM certificate"};
+  }
+  const absl::Time now = absl::Now();
+  if (BeginOf(certificate->get()) > now) {
     return {.state = CheckState::kError,
             .found = absl::StrCat(path, " is not valid yet"),
             .remedy = "set the clock of this machine, or make a new certificate"};
   }
-  const int64_t left = days * kDaySeconds + seconds;
-  if (left <= 0) {
+  const absl::Time end = EndOf(certificate->get());
+  const std::string end_text = absl::FormatTime("%Y-%m-%d %H:%M", end, absl::UTCTimeZone());
+  if (end < now) {
     return {.state = CheckState::kError,
-            .found = absl::StrCat(path, " ended ", -days, " days ago"),
-            .remedy = "make a new one; Lathe reads it without a restart"};
+            .found = absl::StrCat(path, " ended at ", end_text),
+            .remedy = "make a new one (lathe certs renew); Lathe reads it without a restart"};
   }
-  if (days < kFewDays) {
+  if (end < now + kFewDays) {
     return {.state = CheckState::kWarning,
-            .found = absl::StrCat(path, " ends in ", days, " days"),
-            .expected = absl::StrCat("at least ", kFewDays),
-            .remedy = "make a new one; Lathe reads it without a restart"};
+            .found = absl::StrCat(path, " ends at ", end_text),
+            .expected = "more than 14 days",
+            .remedy = "make a new one (lathe certs renew); Lathe reads it without a restart"};
   }
-  const int place = X509_get_ext_by_NID(&certificate, NID_subject_alt_name, /*lastpos=*/-1);
-  if (place < 0) {
+  if (NamesOf(certificate->get()).empty()) {
     return {.state = CheckState::kWarning,
             .found = absl::StrCat(path, " has no alternative names"),
             .expected = "the names by which clients reach it, which they compare",
-            .remedy = "make one with subjectAltName"};
+            .remedy = "make one with subjectAltName (lathe certs init)"};
   }
-  return {.found = absl::StrCat(path, " ends in ", days, " days")};
+  return {.found = absl::StrCat(path, " ends at ", end_text)};
 }
 
 std::vector<Finding> CheckCertificates(const CheckInput& input) {
@@ -161,8 +148,7 @@ std::vector<Finding> CheckCertificates(const CheckInput& input) {
                             .key = input.Option(section + ".tls_key"),
                             .client_ca = input.Option(section + ".tls_client_ca")};
     if (!files.enabled()) continue;
-    const X509Ptr certificate = ReadCertificate(files.cert);
-    if (const absl::Status status = CheckTlsFiles(files); !status.ok() || certificate == nullptr) {
+    if (const absl::Status status = CheckTlsFiles(files); !status.ok()) {
       findings.push_back(
           {.state = CheckState::kError,
            .found = std::string(status.message()),
@@ -170,16 +156,11 @@ std::vector<Finding> CheckCertificates(const CheckInput& input) {
                                   ".tls_cert and its key with ", section, ".tls_key")});
       continue;
     }
-    findings.push_back(CheckCertificate(files.cert, *certificate));
+    findings.push_back(CheckCertificate(files.cert));
   }
   const std::string client = absl::StrCat(input.Section(), ".engine_cert");
   if (const std::string path = input.Option(client); !path.empty()) {
-    const X509Ptr certificate = ReadCertificate(path);
-    findings.push_back(certificate == nullptr
-                           ? Finding{.state = CheckState::kError,
-                                     .found = absl::StrCat(client, ": no certificate in ", path),
-                                     .remedy = "name a PEM certificate"}
-                           : CheckCertificate(path, *certificate));
+    findings.push_back(CheckCertificate(path));
   }
   if (findings.empty()) return {{.state = CheckState::kSkipped, .found = "no certificate is set"}};
   return findings;
