@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 
 import httpx
 import pytest
@@ -103,8 +104,14 @@ def test_a_drained_group_gives_up_what_it_has(two_groups, undisturbed):
     api = client_of(two_groups)
     models = [new_model(api) for _ in range(2)]
     outputs = [train(model, 1) for model in models]
-    two_groups.lathe("group", "drain", "a")
-    two_groups.wait(lambda: two_groups.describe()["a"]["drain"] == "drained", "group a to be empty")
+    # Its stopped worker writes nothing and gives nothing up.
+    worker = two_groups.ranks[two_groups.names.index("a")]
+    worker.send_signal(signal.SIGSTOP)
+    late = two_groups.lathe("group", "drain", "a", "--wait", "300ms", check=False)
+    worker.send_signal(signal.SIGCONT)
+    assert late.returncode == 69 and "group a still has" in late.stderr, late.stderr
+    two_groups.lathe("group", "drain", "a", "--wait", "60s")
+    assert two_groups.describe()["a"]["drain"] == "drained"
     assert two_groups.models()["a"] == 0
     models.append(new_model(api))
     outputs.append([])

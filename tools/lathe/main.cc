@@ -47,7 +47,7 @@ constexpr Verb kVerbs[] = {
     {"move", MoveCommand,
      "  lathe move MODEL_ID --to GROUP       moves a model to another worker group\n"},
     {"group", GroupCommand,
-     "  lathe group drain GROUP              moves its models to other groups\n"
+     "  lathe group drain GROUP [--wait 2m]  moves its models to other groups\n"
      "  lathe group resume GROUP             puts it back into service\n"
      "  lathe group remove GROUP             forgets a group that has ended for good\n"},
     {"keys", KeysCommand,

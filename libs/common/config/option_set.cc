@@ -29,7 +29,7 @@ namespace {
 constexpr std::array kSections = {
     "doctor", "up",     "data",  "keys",    "status",   "gateway", "engine",  "worker",
     "lora",   "export", "log",   "metrics", "ranks",    "move",    "tenants", "checkpoints",
-    "audit",  "probe",  "certs", "drain",   "selftest", "secrets"};
+    "audit",  "probe",  "certs", "drain",   "selftest", "secrets", "group"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",

@@ -47,6 +47,28 @@ absl::Status AwaitMove(AdminClient& client, const v1::MoveModelRequest& request,
   }
 }
 
+// Waits until the group holds nothing. Fails if it is put back into service, or after `timeout`.
+absl::Status AwaitDrained(AdminClient& client, const std::string& group, absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (true) {
+    ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus());
+    const auto found =
+        std::find_if(status.groups().begin(), status.groups().end(),
+                     [&](const v1::GroupStatus& one) { return one.group() == group; });
+    if (found == status.groups().end() || found->drain().empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("group ", group, " was removed or put back into service meanwhile"));
+    }
+    if (found->drain() == "drained") return absl::OkStatus();
+    if (absl::Now() >= end) {
+      return absl::DeadlineExceededError(absl::StrCat("group ", group, " still has ",
+                                                      found->drain_left(),
+                                                      "; they leave it while its workers live"));
+    }
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+}
+
 // The verbs that need only the group's name.
 struct GroupVerb {
   std::string_view name;
@@ -58,7 +80,7 @@ struct GroupVerb {
 constexpr GroupVerb kGroupVerbs[] = {
     {"drain", "lathe group drain",
      "Takes a worker group out of service: others of its base model take over its models, samples "
-     "and new models. `lathe status` says when it has nothing more.",
+     "and new models. --wait or `lathe status` says when it has nothing more.",
      &AdminClient::DrainGroup},
     {"resume", "lathe group resume", "Uses a worker group again that was drained.",
      &AdminClient::ResumeGroup},
@@ -74,10 +96,18 @@ absl::Status Run(const GroupVerb& verb, int argc, const char* const* argv) {
   std::string group;
   OptionSet options(verb.program, verb.help);
   AddDataDirOptions(options, data);
+  absl::Duration wait;
+  const bool is_drain = verb.name == "drain";
+  if (is_drain) {
+    options.Add(&wait, "group.wait", absl::ZeroDuration(),
+                "maximum time to wait until the group holds nothing; 0s: does not wait");
+  }
   options.AddPositional(&group, "GROUP", "as `lathe status` shows it");
   RETURN_IF_ERROR(options.Parse(argc, argv));
   AdminClient client(OpenDataDir(data));
-  return (client.*verb.call)(group);
+  RETURN_IF_ERROR((client.*verb.call)(group));
+  if (wait <= absl::ZeroDuration()) return absl::OkStatus();
+  return AwaitDrained(client, group, wait);
 }
 
 }  // namespace

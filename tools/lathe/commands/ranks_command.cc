@@ -310,6 +310,8 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
   RETURN_IF_ERROR(MakeLogDir(dir));
   EngineConnection& engine = options.engine;
   if (engine.addresses.empty()) engine.addresses = {dir.SocketAddress("worker")};
+  // Empty: the engine of this pod makes it.
+  const std::string given_secret = engine.secret_file;
   if (engine.secret_file.empty()) engine.secret_file = (dir.socket_dir() / "secret").string();
   std::vector<ListenAddress> pages;
   if (!options.metrics_listen.empty()) {
@@ -320,8 +322,7 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
   std::map<std::string, int64_t> numbers;
   std::vector<ChildSpec> children;
   if (options.has_service()) {
-    ASSIGN_OR_RETURN(children,
-                     ServiceChildren(dir, options.config_path, options.engine.secret_file));
+    ASSIGN_OR_RETURN(children, ServiceChildren(dir, options.config_path, given_secret));
   }
   const size_t num_service = children.size();
   for (int place = 0; place < options.count; ++place) {
