@@ -8,7 +8,8 @@ from support.lathe_server import BIN
 
 PROGRAMS = [("lathe-engine",), ("lathe-gateway",), ("lathe-worker",), ("lathe", "up"),
             ("lathe", "ranks"), ("lathe", "status"), ("lathe", "move"), ("lathe", "export"),
-            ("lathe", "probe"), ("lathe", "tenants", "set-quota")]
+            ("lathe", "probe"), ("lathe", "certs", "init"),
+            ("lathe", "tenants", "set-quota")]
 
 
 def run(*arguments, **environment):

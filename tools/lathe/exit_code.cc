@@ -11,8 +11,8 @@
 namespace lathe::cli {
 namespace {
 
-// A probe's exit code: that of Docker's HEALTHCHECK for an unhealthy container.
-constexpr int kExitUnhealthy = 1;
+// Exit code of a check whose answer is no, as Docker's HEALTHCHECK wants it.
+constexpr int kExitCheckFailed = 1;
 
 struct NamedExit {
   std::string_view word;
@@ -20,13 +20,20 @@ struct NamedExit {
 };
 
 constexpr NamedExit kNamedExits[] = {
-    {"unhealthy", kExitUnhealthy},           {"usage", kExitUsage},
-    {"port_taken", kExitUnavailable},        {"not_running", kExitUnavailable},
-    {"too_little_memory", kExitUnavailable}, {"child_failed", kExitUnavailable},
-    {"data_dir_in_use", kExitCannotCreate},  {"cannot_create", kExitCannotCreate},
-    {"permission", kExitPermission},         {"model_missing", kExitConfiguration},
-    {"not_a_model", kExitConfiguration},     {"checkpoint_missing", kExitConfiguration},
-    {"bad_model_name", kExitConfiguration},  {"configuration", kExitConfiguration},
+    {"unhealthy", kExitCheckFailed},
+    {"usage", kExitUsage},
+    {"port_taken", kExitUnavailable},
+    {"not_running", kExitUnavailable},
+    {"too_little_memory", kExitUnavailable},
+    {"child_failed", kExitUnavailable},
+    {"data_dir_in_use", kExitCannotCreate},
+    {"cannot_create", kExitCannotCreate},
+    {"permission", kExitPermission},
+    {"model_missing", kExitConfiguration},
+    {"not_a_model", kExitConfiguration},
+    {"checkpoint_missing", kExitConfiguration},
+    {"bad_model_name", kExitConfiguration},
+    {"configuration", kExitConfiguration},
 };
 
 }  // namespace
@@ -40,6 +47,10 @@ int ExitCodeOf(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
   if (absl::IsPermissionDenied(status)) return kExitPermission;
   return IsUserError(status) ? kExitUsage : kExitSoftware;
+}
+
+absl::Status UsageError(const std::string& message) {
+  return WithDetail(absl::InvalidArgumentError(message), "usage");
 }
 
 int Report(const absl::Status& status) {

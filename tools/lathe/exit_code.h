@@ -1,6 +1,8 @@
 // Exit codes and error output of the command line.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 
 namespace lathe::cli {
@@ -16,6 +18,9 @@ namespace lathe::cli {
 // PermissionDenied, 2 for other user errors (IsUserError), 70 for the rest. OK and Cancelled
 // give 0.
 int ExitCodeOf(const absl::Status& status);
+
+// Returns InvalidArgument with the word usage.
+absl::Status UsageError(const std::string& message);
 
 // Prints `lathe: WORD: MESSAGE` on stderr and returns the exit code. Prints nothing for OK. A
 // Cancelled status holds a help text, which is printed on stdout.

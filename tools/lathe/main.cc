@@ -7,6 +7,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
 #include "tools/lathe/commands/audit_command.h"
+#include "tools/lathe/commands/certs_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
 #include "tools/lathe/commands/export_command.h"
@@ -55,6 +56,9 @@ constexpr Verb kVerbs[] = {
     {"checkpoints", CheckpointsCommand,
      "  lathe checkpoints trash              lists the folders in the trash\n"
      "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},
+    {"certs", CertsCommand,
+     "  lathe certs init --out DIR --name N  makes a private CA and certificates, or renews them\n"
+     "  lathe certs renew --out DIR          renews those that end soon\n"},
     {"config", ConfigCommand,
      "  lathe config check FILE              says whether every program accepts a file\n"},
     {"export", ExportCommand,

@@ -10,7 +10,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/auth/api_key.h"
+#include "libs/common/api_key/api_key.h"
 
 namespace lathe::engine {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "libs/common/api_key/api_key.h"
 #include "libs/common/errors.h"
-#include "services/engine/auth/api_key.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/temp_dir.h"
 

@@ -27,11 +27,17 @@ constexpr char kUsage[] = "usage: lathe config check FILE";
 // Command lines that together know every section of a file but `keys`, whose commands differ.
 const std::vector<std::vector<std::string>>& Programs() {
   static const auto& programs = *new std::vector<std::vector<std::string>>{
-      {"lathe-engine"},   {"lathe-gateway"},
-      {"lathe-worker"},   {"lathe", "up"},
-      {"lathe", "ranks"}, {"lathe", "status"},
-      {"lathe", "move"},  {"lathe", "export"},
-      {"lathe", "probe"}, {"lathe", "tenants", "set-quota"},
+      {"lathe-engine"},
+      {"lathe-gateway"},
+      {"lathe-worker"},
+      {"lathe", "up"},
+      {"lathe", "ranks"},
+      {"lathe", "status"},
+      {"lathe", "move"},
+      {"lathe", "export"},
+      {"lathe", "probe"},
+      {"lathe", "certs", "init"},
+      {"lathe", "tenants", "set-quota"},
   };
   return programs;
 }

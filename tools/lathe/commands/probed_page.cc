@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "tools/lathe/exit_code.h"
 
 namespace lathe::cli {
 namespace {
@@ -28,10 +28,6 @@ std::vector<KnownPage> Known(const PageOptions& options) {
           {"worker", "metrics.worker_listen", options.worker_page, "", ""},
           {"up", "up.metrics_listen", options.up_page, options.up_api, options.up_cert},
           {"ranks", "ranks.metrics_listen", options.ranks_page, "", ""}};
-}
-
-absl::Status UsageError(const std::string& message) {
-  return WithDetail(absl::InvalidArgumentError(message), "usage");
 }
 
 absl::StatusOr<ListenAddress> Address(const KnownPage& known) {

@@ -1,11 +1,11 @@
-#include "services/engine/auth/api_key.h"
+#include "libs/common/api_key/api_key.h"
 
 #include <array>
 #include <cstdint>
 
 #include "libs/common/random/random_id.h"
 
-namespace lathe::engine {
+namespace lathe {
 namespace {
 
 constexpr std::string_view kPrefix = "tml-";
@@ -62,4 +62,4 @@ std::optional<std::string> ParseKeyId(std::string_view text) {
   return std::string(key_id);
 }
 
-}  // namespace lathe::engine
+}  // namespace lathe

@@ -1,8 +1,8 @@
-#include "services/engine/auth/api_key.h"
+#include "libs/common/api_key/api_key.h"
 
 #include <catch2/catch.hpp>
 
-namespace lathe::engine {
+namespace lathe {
 namespace {
 
 TEST_CASE("ApiKey: a made key begins with tml- and parses to its id", "[auth]") {
@@ -32,4 +32,4 @@ TEST_CASE("ApiKey: other lengths and foreign bytes are no keys", "[auth]") {
 }
 
 }  // namespace
-}  // namespace lathe::engine
+}  // namespace lathe

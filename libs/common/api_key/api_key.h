@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace lathe::engine {
+namespace lathe {
 
 // A generated key. The SDK requires the prefix tml-. The secret has 178 random bits in base62. The
 // checksum is the CRC-32 of everything before it: it lets scanners find leaked keys, and detects
@@ -21,4 +21,4 @@ ApiKeyText MakeApiKey();
 // Returns the key id of a well-formed key, nullopt for any other text.
 std::optional<std::string> ParseKeyId(std::string_view text);
 
-}  // namespace lathe::engine
+}  // namespace lathe
