@@ -199,6 +199,7 @@ def test_the_command_reaches_the_engine_that_leads(service):
 @pytest.mark.skipif(not images.FULL, reason="tools/check deploy runs it")
 def test_one_container_with_sqlite(docker, base_image, tree):
     image = images.build(docker, "lathe")
+    print(f"lathe: {images.inspect(docker, image)['Size'] / 2**20:.0f} MiB")
     with SqliteService(docker, tiny_model(), {"LATHE_IMAGE": image}, "sqlite.yml") as service:
         api = StubbornApi(service, patience=PATIENCE_SECONDS)
         program = Program(api)
