@@ -173,11 +173,12 @@ def test_the_debs_install_serve_and_leave_their_data(docker, base_image, debs):
     script = """set -e
       apt-get update -q && apt-get install -q -y --no-install-recommends /debs/*.deb
       id -u lathe; stat -c '%U %a' /var/lib/lathe; ls /usr/lib/systemd/system/lathe*.service
-      (cd / && setpriv --reuid lathe --regid lathe --clear-groups --inh-caps=-all \\
-        lathe up --model tiny=/model --data-dir /var/lib/lathe/d --listen 127.0.0.1:18080 >/tmp/up 2>&1) &
+      cp -r /model /served && chmod -R a+rX /served
+      setpriv --reuid lathe --regid lathe --clear-groups --inh-caps=-all \
+        lathe up --model tiny=/served --data-dir /var/lib/lathe/d --listen 127.0.0.1:0 >/tmp/up 2>&1 &
       for i in $(seq 600); do grep -q '^ready' /tmp/up && break; sleep 0.1; done
       cat /tmp/up; grep '^ready' /tmp/up
-      pid=$(pgrep -f 'lathe up' | tail -1); kill $pid; wait
+      kill $! && wait $!
       apt-get purge -q -y lathe lathe-worker-cpu
       test ! -e /usr/bin/lathe && test ! -e /usr/lib/lathe && test -s /var/lib/lathe/d/admin.key
       echo everything done"""

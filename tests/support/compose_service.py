@@ -46,8 +46,8 @@ class ComposeService:
         self.compose("down", "--volumes", "--timeout", "5", check=False)
 
     def compose(self, *arguments, **options):
-        return self.docker.compose("--file", FOLDER / self.file, "--project-name", "lathe-test",
-                                   *arguments, env=self.env, **options)
+        return self.docker.compose("--file", FOLDER / self.file, "--project-name",
+                                   f"lathe-{self.port}", *arguments, env=self.env, **options)
 
     def up(self):
         """Returns once the API is served and a worker is ready."""

@@ -64,8 +64,8 @@ def _make_package(build, out, name, components, summary, text, depends, recommen
         if "torch" in components:
             with tempfile.TemporaryDirectory() as torch:
                 tree.make_torch(build, pathlib.Path(torch))
-                shutil.copyfile(pathlib.Path(torch, "usr/share/doc/lathe/torch-LICENSE"),
-                                doc / "torch-LICENSE")
+                shutil.copytree(pathlib.Path(torch, "usr/share/doc/lathe/licenses"),
+                                doc / "licenses")
         size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) // 1024
         fields = {
             "Package": name, "Version": project.version(), "Architecture": _ARCHITECTURE,
@@ -94,7 +94,8 @@ def _libraries(root, name):
     with tempfile.TemporaryDirectory() as folder:
         debian = pathlib.Path(folder, "debian")
         debian.mkdir()
-        (debian / "control").write_text(f"Source: {name}\n\nPackage: {name}\n", encoding="utf-8")
+        (debian / "control").write_text(f"Source: {name}\n\nPackage: {name}\nArchitecture: {_ARCHITECTURE}\n",
+                                       encoding="utf-8")
         told = subprocess.run(
             ["dpkg-shlibdeps", "-O", f"-l{root}/usr/lib/lathe", "--ignore-missing-info",
              *(f"-e{path}" for path in sorted(root.glob("usr/bin/lathe*")))],

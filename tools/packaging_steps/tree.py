@@ -60,8 +60,16 @@ def make_torch(build, root):
             "name": name, "version": fields["Version"],
             "license": fields.get("License-Expression") or fields.get("License", "NOASSERTION"),
             "purl": f"pkg:pypi/{name}@{fields['Version']}", "files": files})
-        for text in info.rglob("LICENSE*"):
-            shutil.copyfile(text, root / _DOC / f"{name}-LICENSE")
+        _copy_licenses(info, root / _DOC / "licenses" / name)
+
+
+def _copy_licenses(info, folder):
+    """The texts of a wheel and of what is compiled into it, in their folders."""
+    for text in info.rglob("*"):
+        if text.is_file() and re.match("LICEN[CS]E|NOTICE|COPYING", text.name):
+            place = folder / text.relative_to(info)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(text, place)
 
 
 def copy_license(root):
