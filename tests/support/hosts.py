@@ -53,6 +53,34 @@ def _enter(namespace):
             raise OSError(ctypes.get_errno(), f"setns {namespace}")
 
 
+@contextlib.contextmanager
+def in_namespace(path):
+    """This thread, and what it starts, is in that network meanwhile."""
+    with open("/proc/thread-self/ns/net", "rb") as before:
+        _enter(path)
+        try:
+            yield
+        finally:
+            _enter(f"/proc/self/fd/{before.fileno()}")
+
+
+class Home:
+    """The network in which this object was made, for threads that are elsewhere by then."""
+
+    def __init__(self):
+        self._file = open("/proc/thread-self/ns/net", "rb")
+        self._name = os.readlink("/proc/thread-self/ns/net")
+
+    def close(self):
+        self._file.close()
+
+    def enter(self):
+        # A thread that is at home needs no rights to stay.
+        if os.readlink("/proc/thread-self/ns/net") == self._name:
+            return contextlib.nullcontext()
+        return in_namespace(f"/proc/self/fd/{self._file.fileno()}")
+
+
 class Hosts:
     def __init__(self, *names):
         if reason := why_not():
@@ -99,15 +127,9 @@ class Hosts:
     def address(self, name):
         return f"{self._subnet}.{self.names.index(name) + 1}"
 
-    @contextlib.contextmanager
     def on(self, name):
         """This thread, and what it starts, is on that host meanwhile."""
-        with open("/proc/thread-self/ns/net", "rb") as before:
-            _enter(f"/run/netns/{self._namespace(name)}")
-            try:
-                yield
-            finally:
-                _enter(f"/proc/self/fd/{before.fileno()}")
+        return in_namespace(f"/run/netns/{self._namespace(name)}")
 
     def cut(self, *names):
         for name in names:

@@ -1,0 +1,140 @@
+"""Wrong values are refused before anything reaches the cluster, and the message names them."""
+
+import re
+
+import pytest
+import yaml
+from support.helm import CASES, CHART, find, helm, refusal, render, run, template
+from support.lathe_server import BIN
+
+GOOD = "store.existingSecret=database"
+WRONG_VALUES = [
+    ("gateway.replicaz=2", "additional properties 'replicaz' not allowed"),
+    ("engine.replicas=two", "at '/engine/replicas': got string, want integer"),
+    ("groupDefaults.kind=DaemonSet", "at '/groupDefaults/kind'"),
+    ("config.engine.store=postgres://lathe:secret@db/lathe", "at '/config/engine/store'"),
+    ("config.up.store=postgres://lathe:secret@db/lathe", "at '/config/up/store'"),
+    ("config.engin.lease=4s", "additional properties 'engin' not allowed"),
+    ("config.engine.run_dir=/tmp", "config.engine.run_dir: the chart sets this option itself"),
+    ("config.gateway.listen=0.0.0.0:1", "config.gateway.listen: the chart sets this option itself"),
+    ("image.tag=latest", "at '/image/tag'"),
+    ("kubectlImage=registry.k8s.io/kubectl:latest", "at '/kubectlImage'"),
+    ("tls.mode=self-signed", "at '/tls/mode'"),
+    ("tls.mode=existing", "at '/tls/engineSecret'"),
+    ("storage.kind=nfs", "at '/storage/kind'"),
+    ("storage.kind=s3", "config.storage.files has to name the bucket"),
+    ("gateway.ingress.enabled=true", "at '/gateway/ingress/host'"),
+    ("groups[0].name=Big", "at '/groups/0/name'"),
+    ("groups[0].config.worker.tp=2", "missing property 'model'"),
+    ("gateway.service.port=0", "at '/gateway/service/port'"),
+    ("engine.resources.limits=null", "at '/engine/resources'"),
+]
+WRONG_GROUPS = [
+    ({"config": {"worker": {"model": "/m", "tp": 4}, "ranks": {"ranks_per_pod": 3}}},
+     "a has 4 ranks (dp x fsdp x tp), which ranks.ranks_per_pod 3 does not divide"),
+    ({"config": {"worker": {"model": "/m", "tp": 4}}}, "a is a StatefulSet and needs 4 pods"),
+    ({"config": {"worker": {"model": "/m", "rank": 0}}},
+     "groups[a].config.worker.rank: the chart sets this option itself"),
+    ({"config": {"worker": {"model": "/m", "threads": 2}}},
+     "groups[a].config.worker.threads: the chart sets this option itself; give ranks.threads"),
+    ({"config": {"worker": {"model": "/m"}}, "kind": "JobSet",
+      "schedule": {"start": "0 20 * * *", "stop": "0 6 * * *"}}, "a is a JobSet, which has no schedule"),
+]
+
+
+@pytest.mark.parametrize("value, complaint", WRONG_VALUES, ids=[value for value, _ in WRONG_VALUES])
+def test_a_wrong_value_is_named(value, complaint):
+    assert complaint in refusal(None, GOOD, value)
+
+
+@pytest.mark.parametrize("group, complaint", WRONG_GROUPS, ids=[words for _, words in WRONG_GROUPS])
+def test_a_wrong_group_is_named(group, complaint, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "a", **group}]}))
+    assert complaint in refusal(None, GOOD, files=[file])
+
+
+def test_two_groups_of_one_name_are_refused(tmp_path):
+    group = {"name": "a", "config": {"worker": {"model": "/m"}}}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"groups": [group, group]}))
+    assert "groups: two are called a" in refusal(None, GOOD, files=[file])
+
+
+def test_a_database_must_be_named():
+    assert "store.existingSecret" in refusal(None)
+
+
+def test_an_operator_that_is_missing_is_named():
+    assert "install the Prometheus operator first" in refusal(
+        None, GOOD, "monitoring.podMonitor=true", operators=())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_helm_lint_has_no_complaint(case):
+    assert "[ERROR]" not in run(helm(), "lint", "--strict", CHART, "--values", case).stdout
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, tmp_path):
+    """Files of secrets exist only in the cluster; another file stands for them here."""
+    secret = tmp_path / "secret"
+    secret.write_text("postgres://lathe@database/lathe?and=more-than-32-characters")
+    configs = [o for o in render(case) if o["kind"] == "ConfigMap"]
+    assert configs
+    for config in configs:
+        options = yaml.safe_load(config["data"]["lathe.yaml"])
+        # The object store's options are the business of a release that has them.
+        options.pop("storage", None)
+        for section, key in [("engine", "store_file"), ("engine", "worker_secret_file"),
+                             ("engine", "gateway_secret_file")]:
+            if key in options.get(section, {}):
+                options[section][key] = str(secret)
+        given = {f"{section}.{key}" for section, keys in options.items() for key in keys}
+        file = tmp_path / "lathe.yaml"
+        file.write_text(yaml.safe_dump(options))
+        known = set()
+        for program in ("lathe-engine", "lathe-gateway", "lathe-worker", ("lathe", "ranks"), ("lathe", "up")):
+            words = program if isinstance(program, tuple) else (program,)
+            shown = run(BIN / words[0], *words[1:], "--show-config", "--config", file)
+            known |= {line.partition(" = ")[0] for line in shown.stdout.splitlines()}
+        assert given <= known
+
+
+def test_options_of_a_group_win_over_those_of_all(tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({
+        "config": {"worker": {"numerics": "exact", "sampling_share": 0.3}},
+        "groups": [{"name": "a", "config": {"worker": {"model": "/m", "sampling_share": 0.6}}}]}))
+    config = find(render(None, GOOD, files=[file]), "ConfigMap", "lathe-group-a")
+    worker = yaml.safe_load(config["data"]["lathe.yaml"])["worker"]
+    assert worker == {"model": "/m", "numerics": "exact", "sampling_share": 0.6}
+
+
+def test_what_the_user_wrote_is_checked_before_the_installation():
+    objects = render(None, GOOD, "config.log.level=debug")
+    job = find(objects, "Job", "lathe-config-check")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    config = find(objects, "ConfigMap", "lathe-config-check")
+    assert yaml.safe_load(config["data"]["lathe.yaml"]) == {"log": {"level": "debug"}}
+    assert "lathe-config-check" not in {o["metadata"]["name"] for o in render(None, GOOD)}
+
+
+def test_notes_say_how_to_make_a_key():
+    text = run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD).stdout
+    assert "lathe-engine-$engine -- lathe keys create --tenant me" in text
+    assert "for engine in 0 1; do" in text
+
+
+def test_the_release_is_that_of_the_programs():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = run(BIN / "lathe", "version").stdout
+    assert re.search(rf"\b{re.escape(chart['appVersion'])}\b", version)
+    assert chart["version"] == chart["appVersion"]
+
+
+def test_the_same_values_render_the_same_objects_but_for_new_secrets():
+    def calm():
+        text = run(helm(), *template("ci/lws.yaml")).stdout
+        return [o for o in yaml.safe_load_all(text)]
+    assert calm() == calm()

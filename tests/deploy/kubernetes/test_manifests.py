@@ -1,0 +1,90 @@
+"""Rules for deploy/kubernetes: the files say the same as the chart does, and keep the rules of its objects."""
+
+import re
+
+import pytest
+import yaml
+from support.helm import CHART, find, render
+from support.kube_schemas import pod_templates
+from support.lathe_server import BIN, ROOT
+from support.helm import run
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+
+
+def load(name):
+    return [found for found in yaml.safe_load_all((FOLDER / name).read_text()) if found]
+
+
+MANIFESTS = sorted(path.name for path in FOLDER.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_have_bounds_and_no_rights(name):
+    for found in load(name):
+        for _, template in pod_templates(found):
+            spec = template["spec"]
+            assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 10001
+            for container in spec["containers"]:
+                assert "memory" in container["resources"]["limits"]
+                assert container["securityContext"]["readOnlyRootFilesystem"] is True
+                assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+                assert re.search(r":[^:/]+$", container["image"]) and not container["image"].endswith(":latest")
+                mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
+                assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
+
+
+def words_of(name):
+    template = next(template for found in load(name) for _, template in pod_templates(found))
+    return template["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("name, num_pods", [("jobset.yaml", 4), ("leaderworkerset.yaml", 2)])
+def test_the_programs_take_the_options(name, num_pods):
+    words = words_of(name)
+    border = words.index("--")
+    # Programs read no file of a manifest here, and this machine has no GPUs.
+    def known(program):
+        shown = run(*program, "--help").stdout
+        return set(re.findall(r"--[a-z][a-z-]*", shown))
+    given = {word.partition("=")[0] for word in words[1:border]}
+    assert given <= known([BIN / "lathe", "ranks"])
+    assert {word.partition("=")[0] for word in words[border + 1:]} <= known([BIN / "lathe-worker"])
+    mesh = {word.partition("=")[0]: int(word.partition("=")[2]) for word in words[border + 1:]
+            if re.fullmatch(r"--(dp|fsdp|tp)=\d+", word)}
+    per_pod = int(next(word.partition("=")[2] for word in words if word.startswith("--ranks-per-pod=")))
+    world = 1
+    for size in mesh.values():
+        world *= size
+    assert world == num_pods * per_pod
+
+
+def test_the_jobset_has_the_pods_of_its_mesh_and_gpus_for_their_ranks():
+    job = load("jobset.yaml")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["parallelism"] == job["completions"] == 4
+    limits = job["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "4"
+
+
+def test_the_jobset_dials_the_pod_that_serves():
+    jobset = load("jobset.yaml")[0]
+    name, job = jobset["metadata"]["name"], jobset["spec"]["replicatedJobs"][0]["name"]
+    subdomain = jobset["spec"]["network"]["subdomain"]
+    assert f"--engine={name}-{job}-0-0.{subdomain}:8091" in words_of("jobset.yaml")
+
+
+def test_the_cron_jobs_do_what_the_chart_does():
+    chart = {o["metadata"]["name"]: o for o in render("ci/off-peak.yaml") if o["kind"] == "CronJob"}
+    for verb in ("start", "stop"):
+        own = find(load("off-peak-cronjob.yaml"), "CronJob", f"lathe-night-{verb}")
+        ours, theirs = (found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+                        for found in (own, chart[f"lathe-group-night-{verb}"]))
+        assert ours["image"] == theirs["image"] and ours["command"] == theirs["command"]
+        assert ours["args"][-1] == theirs["args"][-1]
+
+
+def test_images_are_of_this_release():
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for name in ("jobset.yaml", "leaderworkerset.yaml"):
+        template = next(template for found in load(name) for _, template in pod_templates(found))
+        assert template["spec"]["containers"][0]["image"].endswith(f":{version}")
