@@ -44,7 +44,10 @@ Dispatcher::Dispatcher(Runtime& runtime, std::string secret, absl::Duration stuc
       encoder_(runtime.bodies(), runtime.streams()),
       supervisors_(
           [this](EventBody event) { runtime_.Post(std::move(event)); },
-          [this](const v1::SupervisorHello& hello) { return CheckPeer(hello, "supervisor"); }),
+          [this](const v1::SupervisorHello& hello) { return CheckPeer(hello, "supervisor"); },
+          [this](const v1::DrainOwnGroup& wanted, Supervisors::DrainAnswer answer) {
+            DrainGroupOfSupervisor(wanted, std::move(answer));
+          }),
       heartbeat_("engine-beat", kHeartbeatPeriod, [this] { SendHeartbeat(); }) {}
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attach(
@@ -52,6 +55,27 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::EngineMessage>* Dispatcher::Attac
   std::shared_ptr<WorkerStream> stream = WorkerStream::Start(*this);
   absl::MutexLock lock(&mu_);
   return (streams_[stream.get()] = {stream}).stream.get();
+}
+
+void Dispatcher::DrainGroupOfSupervisor(const v1::DrainOwnGroup& wanted,
+                                        Supervisors::DrainAnswer answer) {
+  const std::string group = wanted.group();
+  const bool is_draining = wanted.is_draining();
+  runtime_.Call(
+      DrainGroup{.group = group, .is_draining = is_draining},
+      [&runtime = runtime_, group, is_draining, answer = std::move(answer)](const Answer& decided) {
+        v1::GroupDrain drain;
+        drain.set_group(group);
+        drain.set_is_draining(is_draining);
+        if (decided.error) {
+          drain.set_refusal(decided.error->message);
+        } else if (is_draining) {
+          const auto drains = runtime.GroupDrains();
+          const auto found = drains.find(group);
+          drain.set_left(found == drains.end() ? "its work" : found->second.left);
+        }
+        answer(std::move(drain));
+      });
 }
 
 grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Dispatcher::Supervise(

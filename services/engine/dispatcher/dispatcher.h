@@ -106,6 +106,8 @@ class Dispatcher final : public v1::WorkerPool::CallbackService,
   // of their group.
   absl::Status CheckPlace(const v1::Hello& hello);
   absl::Status CheckPeers(const v1::Hello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the group out of service, or puts it back, and says what it holds.
+  void DrainGroupOfSupervisor(const v1::DrainOwnGroup& wanted, Supervisors::DrainAnswer answer);
   void OnLeaving(const std::shared_ptr<WorkerStream>& stream, const RankKey& rank,
                  const v1::Leaving& leaving);
   // ---- in dispatcher_heartbeats.cc

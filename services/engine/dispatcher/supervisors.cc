@@ -150,6 +150,7 @@ absl::Status Supervisors::OnMessage(Stream& stream, const v1::SupervisorMessage&
   }
   if (message.has_started()) OnStarted(stream, message.started());
   if (message.has_exited()) OnExited(message.exited());
+  if (message.has_drain()) OnDrain(stream, message.drain());
   return absl::OkStatus();
 }
 
@@ -166,6 +167,27 @@ void Supervisors::OnExited(const v1::RankExited& exited) {
       .how = DescribeEnd(exited),
       .restart_in = exited.has_restart_in_ms() ? exited.restart_in_ms() * kNanosPerMs : -1,
       .rank = exited.rank()});
+}
+
+void Supervisors::OnDrain(Stream& stream, const v1::DrainOwnGroup& wanted) {
+  const std::shared_ptr<Stream> parent = stream.shared_from_this();
+  const auto answer = [parent](v1::GroupDrain drain) {
+    v1::SupervisorCommand command;
+    *command.mutable_drain() = std::move(drain);
+    parent->Send(std::move(command));
+  };
+  bool is_own = false;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto rank = ranks_.find({wanted.group(), 0});
+    is_own = rank != ranks_.end() && rank->second.parent == parent;
+  }
+  if (is_own) return drain_(wanted, answer);
+  v1::GroupDrain refused;
+  refused.set_group(wanted.group());
+  refused.set_is_draining(wanted.is_draining());
+  refused.set_refusal("this supervisor does not run rank 0 of the group");
+  answer(std::move(refused));
 }
 
 void Supervisors::OnClosed(Stream& stream) {

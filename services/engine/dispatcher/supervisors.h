@@ -25,11 +25,16 @@ std::string DescribeEnd(const v1::RankExited& exited);
 // kill, because epochs fence off old processes. Thread-safe.
 class Supervisors {
  public:
+  // Answers a DrainOwnGroup on any thread.
+  using DrainAnswer = std::function<void(v1::GroupDrain)>;
+  using Drain = std::function<void(const v1::DrainOwnGroup&, DrainAnswer)>;
+
   // `post` takes events on any thread; it must neither block nor call back. The events of one group
   // come in the order in which they happened. `check` validates the first message of a stream.
+  // `drain` drains a group, without blocking.
   Supervisors(std::function<void(EventBody)> post,
-              std::function<absl::Status(const v1::SupervisorHello&)> check)
-      : post_(std::move(post)), check_(std::move(check)) {}
+              std::function<absl::Status(const v1::SupervisorHello&)> check, Drain drain)
+      : post_(std::move(post)), check_(std::move(check)), drain_(std::move(drain)) {}
 
   // Starts a stream, which lives until gRPC is done with it.
   grpc::ServerBidiReactor<v1::SupervisorMessage, v1::SupervisorCommand>* Start();
@@ -44,10 +49,12 @@ class Supervisors {
   absl::Status OnMessage(Stream& stream, const v1::SupervisorMessage& message);
   void OnStarted(Stream& stream, const v1::RankStarted& started);
   void OnExited(const v1::RankExited& exited);
+  void OnDrain(Stream& stream, const v1::DrainOwnGroup& wanted);
   void OnClosed(Stream& stream);
 
   const std::function<void(EventBody)> post_;
   const std::function<absl::Status(const v1::SupervisorHello&)> check_;
+  const Drain drain_;
 
   struct Rank {
     std::shared_ptr<Stream> parent;

@@ -63,6 +63,7 @@ struct RanksOptions {
   int first = 0;
   int count = 0;
   int64_t world = 0;  // number of ranks in all pods; 0: unknown
+  absl::Duration drain_timeout;
   bool with_service = false;
   ServiceOptions service;
 
@@ -172,6 +173,10 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
           "instead of --ranks: number of ranks in every pod of a LeaderWorkerSet "
           "(LWS_WORKER_INDEX), an indexed job (JOB_COMPLETION_INDEX) or another launcher "
           "(LATHE_POD_INDEX and LATHE_POD_COUNT, or RANK); pod 0 has rank 0");
+  set.Add(
+      &options.drain_timeout, "ranks.drain_timeout", absl::ZeroDuration(),
+      "time that other groups get at a stop to take over what the group holds; 0s: the ranks end "
+      "at once; a second signal ends it");
   set.Add(&options.with_service, "ranks.with_service", false,
           "the pod or machine with rank 0 also runs an engine and a gateway, which take their "
           "options from --config and the environment");
@@ -186,6 +191,12 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   AddDataDirOptions(set, options.data);
   RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
   RETURN_IF_ERROR(ReadRanks(options));
+  if (options.drain_timeout < absl::ZeroDuration()) {
+    return WithDetail(absl::InvalidArgumentError(absl::StrCat(
+                          "drain_timeout is ", absl::FormatDuration(options.drain_timeout),
+                          ", expected 0s or more")),
+                      "usage", "drain_timeout");
+  }
   if (options.num_threads < 0) {
     return WithDetail(absl::InvalidArgumentError(
                           absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
@@ -285,6 +296,20 @@ absl::Status Watch(const std::vector<ChildSpec>& children, Signals& signals, Sup
   return absl::OkStatus();
 }
 
+// Lets other groups take over. Returns true if EndDrain has to follow.
+bool DrainGroup(const RanksOptions& options, Signals& signals, Supervisor& supervisor,
+                SupervisedRanks& ranks) {
+  // An engine that ends with the ranks keeps everything.
+  if (options.drain_timeout <= absl::ZeroDuration() || options.has_service()) return false;
+  if (options.first == 0) return ranks.Drain(options.drain_timeout, signals);
+  // The ranks here end by themselves once rank 0, on another machine, has ended.
+  const absl::Time began = SteadyNow();
+  while (SteadyNow() - began < options.drain_timeout && supervisor.Reap().empty()) {
+    if (signals.Wait(absl::Milliseconds(500)) == SignalEvent::kStop) break;
+  }
+  return false;
+}
+
 // Ends the gateway first, so that its clients get answers, and the engine last.
 void StopAll(const RanksOptions& options, std::vector<std::string> started,
              Supervisor& supervisor) {
@@ -351,7 +376,9 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
     }
   }
   if (status.ok()) status = Watch(children, signals, supervisor, ranks, announcer);
+  const bool is_drained = status.ok() && DrainGroup(options, signals, supervisor, ranks);
   StopAll(options, started, supervisor);
+  if (is_drained) ranks.EndDrain();
   return status;
 }
 

@@ -81,6 +81,19 @@ void SuperviseClient::OnExit(int64_t rank, const ChildExit& exit) {
   to_say_.push_back(std::move(message));
 }
 
+void SuperviseClient::AskDrain(bool is_draining) {
+  v1::SupervisorMessage message;
+  message.mutable_drain()->set_group(options_.group);
+  message.mutable_drain()->set_is_draining(is_draining);
+  absl::MutexLock lock(&mu_);
+  to_say_.push_back(std::move(message));
+}
+
+std::optional<v1::GroupDrain> SuperviseClient::TakeDrain() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(drain_, std::nullopt);
+}
+
 std::vector<v1::KillRank> SuperviseClient::TakeKills() {
   absl::MutexLock lock(&mu_);
   return std::exchange(kills_, {});
@@ -133,6 +146,10 @@ void SuperviseClient::Serve(const std::string& address) {
 void SuperviseClient::Read(Stream& stream) {
   v1::SupervisorCommand command;
   while (stream.Read(&command)) {
+    if (command.has_drain()) {
+      absl::MutexLock lock(&mu_);
+      drain_ = std::move(*command.mutable_drain());
+    }
     if (!command.has_kill()) continue;
     {
       absl::MutexLock lock(&mu_);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ class SuperviseClient {
   void OnStarted(int64_t rank, pid_t pid);
   void OnExit(int64_t rank, const ChildExit& exit);
 
+  // Asks the engine to take the group out of service, or to use it again. May be repeated.
+  void AskDrain(bool is_draining);
+  // Returns the engine's latest answer to AskDrain, once. An earlier release gives none.
+  std::optional<v1::GroupDrain> TakeDrain();
+
   // Returns, once, the processes that the engine wants killed, each with the reason.
   std::vector<v1::KillRank> TakeKills();
 
@@ -64,6 +70,7 @@ class SuperviseClient {
   std::map<int64_t, v1::SupervisorMessage> last_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::SupervisorMessage> to_say_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::KillRank> kills_ ABSL_GUARDED_BY(mu_);
+  std::optional<v1::GroupDrain> drain_ ABSL_GUARDED_BY(mu_);
   NamedThread thread_;
 };
 

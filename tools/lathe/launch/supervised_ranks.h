@@ -11,6 +11,7 @@
 #include "tools/lathe/announce.h"
 #include "tools/lathe/launch/supervise_client.h"
 #include "tools/lathe/launch/supervisor.h"
+#include "tools/lathe/signals.h"
 
 namespace lathe::cli {
 
@@ -30,6 +31,13 @@ class SupervisedRanks {
   void OnExit(const ChildExit& exit);
 
   void KillOnEngineRequest();
+
+  // Has other groups take over what the group holds, which needs rank 0 here. Returns when the
+  // group holds nothing, when the engine refuses or does not answer, after `timeout`, or at a stop
+  // signal. Returns true if the group is out of service, so that EndDrain has to follow.
+  bool Drain(absl::Duration timeout, Signals& signals);
+  // Lets the group be used again once its ranks are back.
+  void EndDrain();
 
  private:
   const std::map<std::string, int64_t> ranks_;
