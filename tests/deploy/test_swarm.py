@@ -2,7 +2,7 @@
 
 import pytest
 from support.compose_service import FOLDER
-from support.docker_engine import CannotRun, DockerEngine, skip
+from support.docker_engine import SWARM_BRIDGE, CannotRun, DockerEngine, skip
 
 SECRETS = ("pgpass", "ca", "engine_cert", "engine_key", "worker_cert", "worker_key", "worker_secret",
            "gateway_secret")
@@ -13,6 +13,7 @@ VARIABLES = {"MODEL": "tiny", "MODEL_FOLDER": "tiny", "DATABASE": "db:5432/lathe
 @pytest.fixture(scope="module")
 def swarm():
     """A swarm of one node. Its images are missing, so no task starts."""
+    had_bridge = SWARM_BRIDGE.exists()
     try:
         with DockerEngine() as engine:
             made = engine.docker("swarm", "init", "--advertise-addr", "127.0.0.1", check=False)
@@ -22,6 +23,7 @@ def swarm():
             yield engine
     except CannotRun as reason:
         skip(str(reason))
+    assert had_bridge or not SWARM_BRIDGE.exists()
 
 
 def deploy(swarm):

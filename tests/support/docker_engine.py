@@ -27,6 +27,8 @@ from support.lathe_server import ROOT
 
 START_SECONDS = 60
 STOP_SECONDS = 60
+# Bridge of a swarm, which Docker leaves to the machine.
+SWARM_BRIDGE = pathlib.Path("/sys/class/net/docker_gwbridge")
 COMPOSE = ROOT / ".venv-deploy/bin/docker-compose"
 
 
@@ -73,6 +75,7 @@ class DockerEngine:
         # A short path, because the length of socket paths is limited.
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="dkr-", dir="/tmp"))
         self.process = None
+        self._had_swarm_bridge = SWARM_BRIDGE.exists()
         self.env = {**os.environ, "DOCKER_HOST": f"unix://{self.dir}/docker.sock",
                     "DOCKER_BUILDKIT": "1", "DOCKER_CONFIG": str(self.dir / "client")}
 
@@ -97,6 +100,8 @@ class DockerEngine:
                 self.process.kill()
                 self.process.wait()
         self._unmount()
+        if not self._had_swarm_bridge and SWARM_BRIDGE.exists():
+            subprocess.run(["ip", "link", "del", SWARM_BRIDGE.name], check=False, capture_output=True)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _start(self):
