@@ -131,6 +131,7 @@ Settings ParseSettings(int argc, char** argv) {
               {.may_hold_password = true});
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
+  AddStorageOptions(options, settings.storage, /*has_cache=*/false);
   AddListeners(options, settings);
   AddTimeouts(options, settings);
   AddVersionsAndSnapshots(options, settings);
@@ -183,6 +184,7 @@ absl::Status CheckSettings(const Settings& settings) {
                                                    ", expected more than 0 and at most 1"));
   }
   RETURN_IF_ERROR(Leadership::Check(settings.leadership));
+  RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));
