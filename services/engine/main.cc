@@ -201,10 +201,24 @@ struct Opened {
   StoredCheckpoints stored_checkpoints;
 };
 
+// Checkpoints of the time before the object store would all be missing in it, and models lost.
+absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std::string& place) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(checkpoints_dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (!IsCheckpointDir(it->path().filename().string())) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        checkpoints_dir.string(), " has checkpoints, which ", place, " may lack: copy its folders ",
+        "to checkpoints/ there, then move it aside (docs/deploy/object_storage.md)"));
+  }
+  return absl::OkStatus();
+}
+
 // Opens the object store of the settings, if they name one, and makes its place this
 // installation's. A store that does not answer is claimed later.
 absl::Status OpenStoredCheckpoints(const Settings& settings, Opened& opened) {
   if (!settings.storage.has_objects()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckNoneIn(opened.checkpoints_dir, settings.storage.files));
   StoredCheckpoints& stored = opened.stored_checkpoints;
   ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> reads,
                    OpenObjectStore(settings.storage, kObjectReadPatience));

@@ -322,6 +322,33 @@ def test_a_second_installation_is_refused(lathe, server, tmp_path):
     assert "s3://lathe/lathe/LATHE_STORE belongs to another installation" in done.stderr
 
 
+def test_checkpoints_in_folders_move_to_the_store(server, s3, tmp_path):
+    """An installation that had none begins to use the store."""
+    data_dir = str(tmp_path / "data")
+    with LatheServer(tiny_model(), data_dir=data_dir,
+                     env={"LATHE_STORAGE__FILES": ""}) as lathe:
+        api = StubbornApi(lathe)
+        model = RawModel(api)
+        model.accumulate()
+        model.step()
+        expected = model.loss()
+        path = save(model, "moved")["path"]
+        api.close()
+    env = server.options(prefix="moved")
+    refused = subprocess.run(
+        [str(BIN / "lathe-engine"), "--data-dir", data_dir],
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 78 and "has checkpoints" in refused.stderr, refused.stderr
+    folder = tmp_path / "data" / "checkpoints"
+    for file in folder.glob("c*/*"):
+        s3.upload_file(str(file), "lathe", f"moved/checkpoints/{file.parent.name}/{file.name}")
+    folder.rename(tmp_path / "aside")
+    with LatheServer(tiny_model(), data_dir=data_dir, env=env) as lathe:
+        api = StubbornApi(lathe)
+        assert loaded(api, path).loss() == expected
+        api.close()
+
+
 def test_an_export_fetches_the_checkpoint(lathe, api, tmp_path):
     model = RawModel(api)
     path = save(model, "exported")["path"]

@@ -89,6 +89,15 @@ TEST_CASE("A copy larger than the bound serves its reader", "[object_store]") {
   CHECK(cache.Open("c1").ok());
 }
 
+TEST_CASE("In a place that no engine has claimed, no checkpoint counts as missing",
+          "[object_store]") {
+  CacheFixture f;
+  CheckpointCache cache(
+      std::make_shared<CheckpointObjects>(std::make_shared<DirectoryStore>(f.root / "typo")),
+      f.root / "cache", 1 << 20);
+  CHECK(absl::IsUnavailable(cache.Open("c1").status()));
+}
+
 TEST_CASE("A damaged store gives no copy", "[object_store]") {
   CacheFixture f;
   f.Publish("c1", "bytes");

@@ -191,6 +191,8 @@ absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& in
 }
 
 absl::Status CheckpointObjects::FetchNow(const std::string& dir, const fs::path& into) {
+  // In a wrong place every checkpoint would be missing, and every model lost.
+  RETURN_IF_ERROR(CheckClaimed());
   const std::string where = objects_->AddressOf(NameOf(dir, kManifest));
   const absl::StatusOr<std::string> manifest = ReadText(dir, kManifest);
   if (absl::IsNotFound(manifest.status())) {

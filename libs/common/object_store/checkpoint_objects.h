@@ -33,7 +33,8 @@ class CheckpointObjects {
 
   // Writes the files of `dir` to the existing folder `into`, syncs them and verifies them against
   // the manifest. NotFound: there is no such checkpoint. DataLoss: the store has other bytes or
-  // lacks a file. Unavailable: any other failure, so that a caller does not take it for damage.
+  // lacks a file. Unavailable: any other failure, so that a caller does not take it for damage;
+  // also a place that no engine has claimed.
   absl::Status Fetch(const std::string& dir, const std::filesystem::path& into);
 
   absl::StatusOr<std::string> ReadText(const std::string& dir, const std::string& file);

@@ -5,6 +5,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <vector>
+
+#include "libs/common/object_store/directory_store.h"
 
 namespace lathe::gateway {
 namespace {
@@ -105,6 +109,30 @@ TEST_CASE("Any range of a download is that part of the whole", "[archive]") {
     (*part)->Select(begin, end);
     CHECK(ReadAll(**part) == whole.substr(begin, end - begin));
   }
+}
+
+TEST_CASE("Objects give the download that files give, also in ranges", "[archive]") {
+  // Larger than what is fetched of an object at a time.
+  constexpr int64_t kLarge = (8 << 20) + 12'345;
+  const TempDir from;
+  std::filesystem::create_directories(from.path() / "checkpoints" / "c1");
+  std::string large(kLarge, ' ');
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>('a' + i % 23);
+  from.Write("checkpoints/c1/large", large);
+  const auto objects =
+      std::make_shared<CheckpointObjects>(std::make_shared<DirectoryStore>(from.path()));
+  auto stream = DownloadStream::OpenPlain(ObjectsOf(objects, "c1"), {"large", kLarge});
+  REQUIRE(stream.ok());
+  CHECK((ReadAll(**stream) == large));
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{kLarge - 1, kLarge}, {5, 9'000'000 - 600'000}}) {
+    (*stream)->Select(begin, end);
+    CHECK((ReadAll(**stream) == large.substr(begin, end - begin)));
+  }
+  CHECK(
+      absl::IsNotFound(DownloadStream::OpenPlain(ObjectsOf(objects, "c1"), {"large", 1}).status()));
+  CHECK(absl::IsNotFound(
+      DownloadStream::OpenTar(ObjectsOf(objects, "c1"), {{"missing", 1}}).status()));
 }
 
 }  // namespace

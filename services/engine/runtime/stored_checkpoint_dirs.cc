@@ -65,6 +65,7 @@ void StoredCheckpointDirs::Delete(std::string dir) { Add(Change::Kind::kDelete, 
 void StoredCheckpointDirs::PutBack(std::string dir) { Add(Change::Kind::kMark, std::move(dir)); }
 
 void StoredCheckpointDirs::Finish(absl::Time now) {
+  is_stopping_ = true;
   thread_.reset();
   const absl::Time until = SteadyNow() + kFinishWithin;
   absl::MutexLock lock(&work_mu_);
@@ -103,7 +104,8 @@ void StoredCheckpointDirs::WorkOnce(absl::Time now) {
   int64_t num_marked = 0;
   size_t num_made = 0;
   absl::Status status = ClaimOnce();
-  for (; status.ok() && num_made < changes.size(); ++num_made) {
+  for (; !is_stopping_ && num_made < changes.size(); ++num_made) {
+    if (!status.ok()) break;
     status = Make(changes[num_made]);
     if (!status.ok()) break;
     if (changes[num_made].kind == Change::Kind::kMark) ++num_marked;
@@ -112,8 +114,8 @@ void StoredCheckpointDirs::WorkOnce(absl::Time now) {
     LogWarn("moved checkpoints that no row of the database names to the trash",
             {{"num_dirs", num_marked}, {"kept", absl::FormatDuration(trash_kept_)}});
   }
-  if (!status.ok()) {
-    if (!has_failed_) {
+  if (!status.ok() || num_made < changes.size()) {
+    if (!has_failed_ && !status.ok()) {
       LogWarn("checkpoints cannot be deleted or moved to the trash now; tried again every second",
               {{"error", status.message()}});
     }

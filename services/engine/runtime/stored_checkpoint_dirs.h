@@ -1,6 +1,7 @@
 // The files of checkpoints, snapshots and versions as objects in a store.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,6 +72,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   absl::Time trash_looked_at_ ABSL_GUARDED_BY(work_mu_) = absl::InfinitePast();
   bool has_failed_ ABSL_GUARDED_BY(work_mu_) = false;
   bool is_claimed_ ABSL_GUARDED_BY(work_mu_) = false;
+  std::atomic<bool> is_stopping_ = false;
   std::unique_ptr<PeriodicTask> thread_;
 };
 
