@@ -41,6 +41,7 @@ from chaos_strays import (GAP_TIMEOUT, SESSION_KEPT, SESSION_TIMEOUT, Returning,
 from support.engine_pair import ENGINES  # noqa: E402
 from support.fail_points import FailPoints  # noqa: E402
 from support.faulty_proxy import FaultyProxy  # noqa: E402
+from support.faulty_store import FaultyStore, error  # noqa: E402
 from support.lathe_server import BIN, LatheServer, object_store, tiny_model  # noqa: E402
 from support.postgres_cluster import PostgresCluster, USER  # noqa: E402
 from support.small_disk import small_disk  # noqa: E402
@@ -123,6 +124,22 @@ def progress(history, clients, of_all):
                + ("each client" if of_all else "any client"))
 
 
+def moody(seed):
+    """A store that refuses, stalls and lies now and then."""
+    rng = random.Random(seed)
+
+    def before(request):
+        mood = rng.random()
+        if mood < 0.02:
+            return error(503, "SlowDown")
+        if mood < 0.03:
+            time.sleep(rng.uniform(0, 2))
+        elif mood < 0.04 and request.is_object:
+            return 200, {"ETag": '"0"'}, b""  # and has nothing
+        return None
+    return before
+
+
 class Run:
     """One run: `go()`, then `report()`."""
 
@@ -202,12 +219,15 @@ class Run:
         """With LATHE_TEST_STORAGE=s3, a proxy before the store that all processes use."""
         if not is_stored():
             return {}
-        proxy = stack.enter_context(FaultyProxy(object_store().port))
+        moods = moody(self.options.seed)
+        store = stack.enter_context(FaultyStore(object_store().port, moods))
+        proxy = stack.enter_context(FaultyProxy(store.server.server_address[1]))
         proxies["object store and the others"] = proxy
         return object_store().options(prefix="chaos", url=proxy.url)
 
     def start_pair(self, stack, env, store, proxies):
         """A leader and a standby on one Postgres, each with a proxy before each of its sockets."""
+        assert not is_stored(), "LATHE_TEST_STORAGE=s3 goes with --store sqlite"
         sockets = {}
         for engine in ENGINES:
             for listener, peer in (("worker", "worker"), ("engine", "gateway")):

@@ -245,6 +245,14 @@ def test_a_put_that_was_a_lie_is_found(server, s3, checkpoint, name):
     assert f"lie-{name}/checkpoints/c1/manifest.json" not in keys_in(s3, f"lie-{name}/")
 
 
+def test_a_claim_that_was_a_lie_is_found(server, s3):
+    def before(request):
+        return (200, {"ETag": '"0"'}, b"") if request.method == "PUT" else None
+    with FaultyStore(server.port, before) as store:
+        answer = Client(store.url, prefix="lie-claim").error("claim", "id")
+    assert "unavailable" in answer and "lie-claim/LATHE_STORE" in answer
+
+
 def test_an_object_that_is_listed_later_is_found(server, s3, checkpoint):
     """404 after PUT: a store that is not consistent does not get a manifest."""
     def after(request, answer):

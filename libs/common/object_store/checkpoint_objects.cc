@@ -114,13 +114,18 @@ std::string CheckpointObjects::AddressOf(const std::string& dir) const {
 absl::Status CheckpointObjects::Claim(const std::string& store_id) {
   const std::string text = store_id + "\n";
   const absl::Status made = objects_->PutIfAbsent(kMarker, text);
-  if (!absl::IsAlreadyExists(made)) return made;
-  ASSIGN_OR_RETURN(const std::string owner, objects_->GetText(kMarker, kMaxMarkerBytes));
-  if (owner == text) return absl::OkStatus();
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  const absl::StatusOr<std::string> owner = objects_->GetText(kMarker, kMaxMarkerBytes);
+  if (absl::IsNotFound(owner.status())) {
+    return absl::UnavailableError(
+        absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+  }
+  RETURN_IF_ERROR(owner.status());
+  if (*owner == text) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s belongs to another installation (%s, this one is %s): give each its own prefix. If this "
       "place's database was lost and its checkpoints are to be adopted, delete that object first",
-      objects_->AddressOf(kMarker), owner.substr(0, owner.find('\n')), store_id));
+      objects_->AddressOf(kMarker), owner->substr(0, owner->find('\n')), store_id));
 }
 
 absl::Status CheckpointObjects::CheckClaimed() {
