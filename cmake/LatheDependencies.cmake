@@ -18,6 +18,8 @@ pkg_check_modules(PQ REQUIRED IMPORTED_TARGET libpq>=14)
 pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
 # Newer releases have other classes of connections.
 pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx>=6.4 libpqxx<7)
+# CURLOPT_AWS_SIGV4 signs for S3 since 7.87.
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl>=7.87)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)

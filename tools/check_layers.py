@@ -49,6 +49,7 @@ LIBRARIES = {
     "libarchive": r"archive(_entry)?\.h$",
     "PCRE2": r"pcre2\.h$",
     "ICU": r"unicode/",
+    "libcurl": r"curl/",
 }
 
 HOMES = {
@@ -92,6 +93,7 @@ HOMES = {
     "libarchive": [r"services/api-gateway/routes/"],
     "PCRE2": [r"services/worker/tokenizer/"],
     "ICU": [r"services/worker/tokenizer/"],
+    "libcurl": [r"libs/common/object_store/"],
 }
 
 AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")

@@ -23,7 +23,7 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       engine_(options_.engine_addresses, Dialer(options_.engine_tls), options_.secret_file),
       watch_(io.get_executor(), engine_, options_.outage_grace),
       polls_(options_.limits.max_polls_per_key),
-      archives_(options_.data_dir),
+      archives_(options_.data_dir, options_.objects),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
       router_(AllRoutes(
           {engine_, watch_, polls_, archives_, [this] { return CheckReady(); }, options_.routes})),

@@ -35,6 +35,8 @@ struct GatewayOptions {
   std::string secret_file;
   // Directory in which the engine keeps checkpoints.
   std::filesystem::path data_dir;
+  // Checkpoints that are objects. Null: they are in data_dir.
+  std::shared_ptr<CheckpointObjects> objects;
   // Time without an engine after which the gateway says that it is not ready.
   absl::Duration outage_grace = absl::Seconds(15);
   // Time for which a drain goes on serving, unready, until balancers send nothing more.

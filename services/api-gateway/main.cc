@@ -28,6 +28,9 @@
 namespace lathe::gateway {
 namespace {
 
+// Clients wait for downloads to begin and to go on.
+constexpr absl::Duration kObjectPatience = absl::Seconds(20);
+
 // Raises the limit of open files to its maximum, because every polling client holds a socket.
 void RaiseFileLimit() {
   rlimit limit = {};
@@ -77,6 +80,15 @@ int Main(int argc, char** argv) {
     return kExitConfiguration;
   }
   settings.gateway.data_dir = settings.data_dir;
+  absl::StatusOr<std::shared_ptr<ObjectStore>> objects =
+      OpenObjectStore(settings.storage, kObjectPatience);
+  if (!objects.ok()) {
+    LogError("bad configuration", {{"error", objects.status().message()}});
+    return kExitConfiguration;
+  }
+  if (*objects != nullptr) {
+    settings.gateway.objects = std::make_shared<CheckpointObjects>(*std::move(objects));
+  }
   settings.gateway.routes.poll_hold = absl::Seconds(settings.poll_hold_seconds);
   std::string& public_url = settings.gateway.routes.public_url;
   while (!public_url.empty() && public_url.back() == '/') public_url.pop_back();

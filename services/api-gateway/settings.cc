@@ -119,6 +119,7 @@ void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.data_dir, "gateway.data_dir", "",
           "the engine's data directory as this process mounts it; empty: no downloads of "
           "checkpoints");
+  AddStorageOptions(set, settings.storage, /*has_cache=*/false);
   set.Add(&settings.gateway.outage_grace, "gateway.outage_grace", settings.gateway.outage_grace,
           "time without an engine after which /readyz answers 503; a change of the leader is "
           "shorter");
@@ -201,6 +202,7 @@ absl::Status CheckSettings(const Settings& settings) {
         absl::StrCat("threads is ", settings.num_threads, ", allowed are 1 to 64"));
   }
   RETURN_IF_ERROR(CheckTlsFiles(settings.gateway.tls));
+  RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
   RETURN_IF_ERROR(TrustedProxies::Parse(settings.gateway.trusted_proxies).status());
   RETURN_IF_ERROR(CheckNotices(settings.gateway.notices));
   RETURN_IF_ERROR(CheckExposure({.option = "listen",

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "libs/common/object_store/storage_options.h"
 #include "services/api-gateway/gateway.h"
 
 namespace lathe::gateway {
@@ -17,6 +18,7 @@ struct Settings {
   std::string listen;
   std::string grpc_listen;  // empty: no gRPC
   std::string data_dir;
+  StorageOptions storage;
   std::string log_level;
   std::string config_path;  // of --config; empty: none
   std::string metrics_listen;

@@ -19,11 +19,14 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/concurrency/thread_stacks.h"
 #include "libs/common/config/option_set.h"
+#include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/metrics_server.h"
+#include "libs/common/object_store/checkpoint_objects.h"
+#include "libs/common/object_store/storage_options.h"
 #include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
@@ -61,6 +64,10 @@ namespace {
 constexpr int kExitIo = 74;  // sysexits.h: EX_IOERR
 // After a signal, the longest time for which pending commits wait for an unavailable database.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
+// As for reads of a database. A client waits for them.
+constexpr absl::Duration kObjectReadPatience = absl::Seconds(4);
+// A store copies large objects itself, which may take it a minute.
+constexpr absl::Duration kObjectWorkPatience = absl::Seconds(60);
 
 // Logs why the engine cannot run and returns `exit_code`.
 int Fail(const absl::Status& status, int exit_code) {
@@ -89,7 +96,8 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
 
 Runtime::Options RuntimeOptions(const Settings& settings,
                                 const std::filesystem::path& checkpoints_dir,
-                                EngineMetrics& metrics, const StopSignal& stop) {
+                                const StoredCheckpoints& stored_checkpoints, EngineMetrics& metrics,
+                                const StopSignal& stop) {
   Runtime::Options options;
   options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
@@ -106,6 +114,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.max_unfetched_results_per_tenant = settings.max_unfetched_results_per_tenant;
   options.core.max_unfetched_bytes_per_tenant = settings.max_unfetched_bytes_per_tenant;
   options.checkpoints_dir = checkpoints_dir;
+  options.stored_checkpoints = stored_checkpoints;
   options.trash_kept = settings.trash_kept;
   options.on_fatal = [&stop](const absl::Status& status) {
     if (absl::IsFailedPrecondition(status)) EndReplaced(status);
@@ -205,7 +214,46 @@ struct Opened {
   std::string worker_secret;
   std::string gateway_secret;
   std::string archive_key;
+  StoredCheckpoints stored_checkpoints;
 };
+
+// Checkpoints of the time before the object store would all be missing in it, and models lost.
+absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std::string& place) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(checkpoints_dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (!IsCheckpointDir(it->path().filename().string())) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        checkpoints_dir.string(), " has checkpoints, which ", place, " may lack: copy its folders ",
+        "to checkpoints/ there, then move it aside (docs/deploy/object_storage.md)"));
+  }
+  return absl::OkStatus();
+}
+
+// Opens the object store of the settings, if they name one, and makes its place this
+// installation's. A store that does not answer is claimed later.
+absl::Status OpenStoredCheckpoints(const Settings& settings, Opened& opened) {
+  if (!settings.storage.has_objects()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckNoneIn(opened.checkpoints_dir, settings.storage.files));
+  StoredCheckpoints& stored = opened.stored_checkpoints;
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> reads,
+                   OpenObjectStore(settings.storage, kObjectReadPatience));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> work,
+                   OpenObjectStore(settings.storage, kObjectWorkPatience));
+  stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
+  stored.work = std::make_shared<CheckpointObjects>(std::move(work));
+  ASSIGN_OR_RETURN(const std::string secret, opened.store->Secret("object_store_id"));
+  stored.store_id = Sha256Hex(secret).substr(0, 32);
+  stored.on_refused = [](const absl::Status& status) {
+    LogError("the object store cannot be used", {{"error", status.message()}});
+    std::_Exit(kExitConfiguration);
+  };
+  const absl::Status claimed = stored.reads->Claim(stored.store_id);
+  if (claimed.ok() || !absl::IsUnavailable(claimed)) return claimed;
+  LogWarn("the object store does not answer; checkpoints cannot be saved or read until it does",
+          {{"error", claimed.message()}});
+  return absl::OkStatus();
+}
 
 // Completes and checks `settings`, then opens the store. Returns the exit code of a failure.
 std::optional<int> Open(Settings& settings, Opened& opened) {
@@ -254,6 +302,9 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   absl::StatusOr<std::string> archive_key = opened.store->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
   opened.archive_key = *std::move(archive_key);
+  if (const absl::Status status = OpenStoredCheckpoints(settings, opened); !status.ok()) {
+    return Fail(status, kExitConfiguration);
+  }
   return std::nullopt;
 }
 
@@ -354,7 +405,6 @@ int Run(Settings settings, const sigset_t& signals) {
   Opened opened;
   if (const std::optional<int> exit_code = Open(settings, opened)) return *exit_code;
   Store& store = *opened.store;
-
   RealClock clock;
   EngineMetrics metrics;
   Readiness readiness;
@@ -369,9 +419,11 @@ int Run(Settings settings, const sigset_t& signals) {
   }
   KeyRing keys(store, clock, opened.gateway_secret);
   if (const std::optional<int> exit_code = LoadKeys(settings, keys)) return *exit_code;
-  Runtime runtime(RuntimeOptions(settings, opened.checkpoints_dir, metrics, stop), store, clock);
+  Runtime runtime(
+      RuntimeOptions(settings, opened.checkpoints_dir, opened.stored_checkpoints, metrics, stop),
+      store, clock);
   Dispatcher dispatcher(runtime, opened.worker_secret, settings.worker_stuck_after);
-  ArchiveSigner archives(opened.archive_key, opened.checkpoints_dir, clock);
+  ArchiveSigner archives(opened.archive_key, runtime.checkpoint_dirs(), clock);
   AuditLog audit(store, clock);
   ReadThreads reads({.num_threads = settings.read_threads});
   EngineService engine(runtime, keys, reads, archives, audit, opened.lora);

@@ -177,6 +177,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddSecrets(options, settings);
   options.Add(&settings.run_dir, "engine.run_dir", "",
               "directory of sockets and the workers' secret; empty: DATA_DIR/run");
+  AddStorageOptions(options, settings.storage, /*has_cache=*/false);
   AddListeners(options, settings);
   AddTimeouts(options, settings);
   AddVersionsAndSnapshots(options, settings);
@@ -230,6 +231,7 @@ absl::Status CheckSettings(const Settings& settings) {
   }
   RETURN_IF_ERROR(CheckSecrets(settings));
   RETURN_IF_ERROR(Leadership::Check(settings.leadership));
+  RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "libs/common/object_store/storage_options.h"
 #include "services/engine/leadership/leadership.h"
 #include "services/engine/rpc/servers.h"
 
@@ -46,6 +47,7 @@ struct Settings {
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;
   Leadership::Options leadership;
+  StorageOptions storage;
 };
 
 // Parses flags, the environment and a file. Ends the process if they are invalid.

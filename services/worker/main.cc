@@ -178,6 +178,13 @@ int Run(const WorkerOptions& options) {
   ProcessEnd end;
   WorkerIdentity identity = MakeIdentity(options);
   const AttachOptions attach = MakeAttachOptions(options);
+  ExecutorOptions executor_options = MakeExecutorOptions(options);
+  absl::StatusOr<ExecutorStorage> storage = OpenStorage(options);
+  if (!storage.ok()) {
+    LogError("the object store cannot be used", {{"error", storage.status().message()}});
+    return kExitConfiguration;
+  }
+  executor_options.storage = *std::move(storage);
   Failures failures;
   AwaitedRendezvous rendezvous;
   ExecutorPeers peers{
@@ -205,7 +212,7 @@ int Run(const WorkerOptions& options) {
   VersionClient version_client;
   std::unique_ptr<AttachClient> client;
   Executor executor(
-      MakeExecutorOptions(options),
+      std::move(executor_options),
       {.on_report = [&](ReportEvent event) { client->OnReport(std::move(event)); },
        .on_state_changed = [&] { client->OnStateChanged(); }},
       [&](absl::Status status) {

@@ -1,21 +1,30 @@
 #include "services/worker/worker_options.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/device/visible_device.h"
 #include "libs/common/launch/launch_place.h"
 #include "libs/common/logging/log_level.h"
+#include "libs/common/object_store/checkpoint_cache.h"
+#include "libs/common/object_store/checkpoint_objects.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
 
 namespace lathe::worker {
 namespace {
+
+// Ranks on several machines fetch a checkpoint at different speeds, and wait for the slowest. A
+// worker whose work makes no step for two minutes is declared dead.
+constexpr absl::Duration kStoragePatience = absl::Seconds(60);
 
 struct NamedPath {
   std::string name;
@@ -29,6 +38,14 @@ NamedPath SplitModel(const std::string& model) {
   std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return {path.filename().string(), model};
+}
+
+// Directory of checkpoints, or of this machine's copies of them.
+std::string CheckpointRoot(const WorkerOptions& options) {
+  const std::filesystem::path data_dir = options.data_dir;
+  if (!options.storage.has_objects()) return (data_dir / "checkpoints").string();
+  const std::string& cache_dir = options.storage.cache_dir;
+  return cache_dir.empty() ? (data_dir / "cache").string() : cache_dir;
 }
 
 std::string RunDir(const WorkerOptions& options) {
@@ -140,6 +157,7 @@ WorkerOptions ParseWorkerOptionsOrExit(int argc, char** argv) {
           {.flag = "data-dir", .required = true});
   set.Add(&options.run_dir, "data.run_dir", "", "folder of the sockets; default: DATA_DIR/run",
           {.flag = "run-dir"});
+  AddStorageOptions(set, options.storage, /*has_cache=*/true);
   AddWork(set, options);
   set.Add(&options.metrics_listen, "metrics.worker_listen", "",
           "HOST:PORT of the page with metrics and health; default: no page",
@@ -186,6 +204,7 @@ absl::Status Validate(const WorkerOptions& options) {
                                options.world == 0 ? options.mesh.world() : ToInt(options.world))
                       .status());
   RETURN_IF_ERROR(Check(options.engine));
+  RETURN_IF_ERROR(CheckStorageOptions(options.storage));
   if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "memory_fraction is %g, want more than 0 and at most 1", options.memory_fraction));
@@ -219,7 +238,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.model_name = model.name;
   executor.model_path = model.path;
   executor.tokenizer_id = TokenizerId(options.tokenizer_id, model);
-  executor.checkpoint_root = (std::filesystem::path(options.data_dir) / "checkpoints").string();
+  executor.checkpoint_root = CheckpointRoot(options);
   executor.device = options.device;
   executor.compute_dtype = options.compute_dtype;
   executor.num_threads = options.num_threads;
@@ -234,7 +253,21 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   executor.mesh = options.mesh;
   executor.rank = static_cast<int>(options.rank);
+  if (options.storage.has_objects()) executor.collective_timeout = kStoragePatience;
   return executor;
+}
+
+absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options) {
+  if (!options.storage.has_objects()) return ExecutorStorage();
+  auto num_fetched = std::make_shared<std::atomic<int64_t>>(0);
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<ObjectStore> objects,
+      OpenObjectStore(options.storage, kStoragePatience, [num_fetched] { ++*num_fetched; }));
+  return ExecutorStorage{.cache = std::make_shared<CheckpointCache>(
+                             std::make_shared<CheckpointObjects>(std::move(objects)),
+                             std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
+                             options.storage.cache_mib << 20),
+                         .num_fetched = std::move(num_fetched)};
 }
 
 AttachOptions MakeAttachOptions(const WorkerOptions& options) {

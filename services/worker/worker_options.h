@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "libs/common/object_store/storage_options.h"
 #include "libs/common/rpc/engine_connection.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/executor/executor.h"
@@ -29,6 +30,7 @@ struct WorkerOptions {
   std::string tokenizer_id;
   std::string data_dir;
   std::string run_dir;  // empty: DATA_DIR/run
+  StorageOptions storage;
   double memory_fraction = 0.9;
   int64_t host_memory_mib = 0;
   std::string numerics;
@@ -55,6 +57,8 @@ absl::Status TakeLaunchPlace(WorkerOptions& options);
 absl::Status Validate(const WorkerOptions& options);
 
 ExecutorOptions MakeExecutorOptions(const WorkerOptions& options);
+// Opens the object store of the options, if they name one. Errors as CheckStorageOptions.
+absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options);
 AttachOptions MakeAttachOptions(const WorkerOptions& options);
 WorkerIdentity MakeIdentity(const WorkerOptions& options);
 

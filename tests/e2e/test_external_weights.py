@@ -206,8 +206,9 @@ def test_a_link_cannot_be_changed(lathe, client):
 
 def checkpoint_dirs(lathe):
     """Of what has a path; snapshots come and go by themselves."""
-    manifests = pathlib.Path(lathe.data_dir, "checkpoints").glob("c*/manifest.json")
-    return {one.parent.name for one in manifests if "tinker_path" in one.read_text()}
+    manifests = lathe.checkpoints.glob("c*/manifest.json")
+    named = {one.parent.name for one in manifests if "tinker_path" in one.read_text()}
+    return named & lathe.stored_dirs()
 
 
 def test_an_expired_checkpoint_goes_from_listings_and_disk(lathe, client, rest):

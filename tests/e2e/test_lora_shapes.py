@@ -21,7 +21,7 @@ def service(lathe):
 
 def folder_of(lathe, path):
     """Directory of the checkpoint that `path` names."""
-    for manifest in pathlib.Path(lathe.data_dir, "checkpoints").glob("*/manifest.json"):
+    for manifest in lathe.checkpoints.glob("*/manifest.json"):
         if json.loads(manifest.read_text()).get("tinker_path") == path:  # snapshots have none
             return manifest.parent
     raise AssertionError(path)
@@ -132,16 +132,16 @@ def test_a_checkpoint_is_exported_by_its_path(service, lathe, tmp_path):
     out = tmp_path / "merged"
     command = [BIN / "lathe", "export", "--merged", path, "--model", lathe.model, "--out", out,
                "--data-dir", lathe.data_dir]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=lathe.env)
     assert done.returncode == 0, done.stderr
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=lathe.env)
     assert again.returncode == 73 and f"{out} exists" in again.stderr
     absent = subprocess.run([*command[:3], path + "x", *command[4:]], capture_output=True,
-                            text=True, timeout=120)
+                            text=True, timeout=120, env=lathe.env)
     assert absent.returncode == 78 and "checkpoint_missing" in absent.stderr
 
     without = [word for word in command if word != "--merged"]
-    done = subprocess.run(without, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(without, capture_output=True, text=True, timeout=120, env=lathe.env)
     assert done.returncode == 2 and "--merged is missing" in done.stderr
 
     row = [30, 31, 32, 33, 34, 35]

@@ -32,7 +32,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.dirname(__file__))
-from chaos_faults import BETWEEN_GROUPS, Faults, ProxiedPrograms  # noqa: E402
+from chaos_faults import (BETWEEN_GROUPS, OF_STORES, Faults, ProxiedPrograms,  # noqa: E402
+                          is_stored)
 from chaos_history import History, Wrong  # noqa: E402
 from chaos_load import RawClient, SdkClient, start_threads, undisturbed  # noqa: E402
 from chaos_strays import (GAP_TIMEOUT, SESSION_KEPT, SESSION_TIMEOUT, Returning,  # noqa: E402
@@ -40,7 +41,8 @@ from chaos_strays import (GAP_TIMEOUT, SESSION_KEPT, SESSION_TIMEOUT, Returning,
 from support.engine_pair import ENGINES  # noqa: E402
 from support.fail_points import FailPoints  # noqa: E402
 from support.faulty_proxy import FaultyProxy  # noqa: E402
-from support.lathe_server import BIN, LatheServer, tiny_model  # noqa: E402
+from support.faulty_store import FaultyStore, error  # noqa: E402
+from support.lathe_server import BIN, LatheServer, object_store, tiny_model  # noqa: E402
 from support.postgres_cluster import PostgresCluster, USER  # noqa: E402
 from support.small_disk import small_disk  # noqa: E402
 from support.supervised_pair import SupervisedPair  # noqa: E402
@@ -122,6 +124,22 @@ def progress(history, clients, of_all):
                + ("each client" if of_all else "any client"))
 
 
+def moody(seed):
+    """A store that refuses, stalls and lies now and then."""
+    rng = random.Random(seed)
+
+    def before(request):
+        mood = rng.random()
+        if mood < 0.02:
+            return error(503, "SlowDown")
+        if mood < 0.03:
+            time.sleep(rng.uniform(0, 2))
+        elif mood < 0.04 and request.is_object:
+            return 200, {"ETag": '"0"'}, b""  # and has nothing
+        return None
+    return before
+
+
 class Run:
     """One run: `go()`, then `report()`."""
 
@@ -190,14 +208,26 @@ class Run:
         """`lathe up` on SQLite."""
         programs = stack.enter_context(ProxiedPrograms(self.folder / "bin", self.data_dir / "run"))
         proxies.update(programs.proxies)
+        env = {**env, **self.storage_env(stack, proxies)}
         server = stack.enter_context(LatheServer(tiny_model(), data_dir=str(self.data_dir), env=env,
                                                  programs=programs.folder))
         if idle := [pair for pair, proxy in programs.proxies.items() if not proxy.num_connections]:
             raise RuntimeError(f"nobody uses the proxy between {' or '.join(idle)}")
         return server, programs.switch
 
+    def storage_env(self, stack, proxies):
+        """With LATHE_TEST_STORAGE=s3, a proxy before the store that all processes use."""
+        if not is_stored():
+            return {}
+        moods = moody(self.options.seed)
+        store = stack.enter_context(FaultyStore(object_store().port, moods))
+        proxy = stack.enter_context(FaultyProxy(store.server.server_address[1]))
+        proxies["object store and the others"] = proxy
+        return object_store().options(prefix="chaos", url=proxy.url)
+
     def start_pair(self, stack, env, store, proxies):
         """A leader and a standby on one Postgres, each with a proxy before each of its sockets."""
+        assert not is_stored(), "LATHE_TEST_STORAGE=s3 goes with --store sqlite"
         sockets = {}
         for engine in ENGINES:
             for listener, peer in (("worker", "worker"), ("engine", "gateway")):
@@ -276,6 +306,8 @@ class Run:
         self.check_disk()
 
     def num_directories(self):
+        if is_stored():
+            return len(object_store().list_folders("chaos/checkpoints/"))
         checkpoints = self.data_dir / "checkpoints"
         return len([one for one in checkpoints.iterdir() if one.name.startswith("c")])
 
@@ -311,7 +343,8 @@ class Run:
                 "checkpoints")
         print(f"violations {len(history.violations)}")
         few = [name for count, name in fired
-               if count < options.min_fired and name != BETWEEN_GROUPS]
+               if count < options.min_fired and name != BETWEEN_GROUPS
+               and (is_stored() or not name.startswith(OF_STORES))]
         if few:
             print(f"fired less than {options.min_fired} times: {' '.join(few)}")
         if not history.violations:

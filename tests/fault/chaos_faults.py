@@ -23,6 +23,8 @@ IN_RECOVERY = ("engine.recovery.", "worker.restore.")
 BETWEEN_GROUPS = "worker.version.chunk"
 # The first is passed at the first start on a database, which chaos.py does.
 ELSEWHERE = ("engine.migration.step", BETWEEN_GROUPS)
+# Passed only with an object store.
+OF_STORES = "worker.publish."
 # Errors that the service lives through, and what to name them.
 ERRORS = {"engine.commit.before": 28, "engine.body.before_write": 28, "worker.save.file": 5,
           "worker.save.write": 28, "worker.save.fsync": 5, "worker.save.manifest": 5,
@@ -30,6 +32,11 @@ ERRORS = {"engine.commit.before": 28, "engine.body.before_write": 28, "worker.sa
 LONGEST_START = 60
 # Seconds in which a leader that was stopped finds out that another one leads.
 LONGEST_ERROR = 30
+
+
+def is_stored():
+    """Whether checkpoints are objects in this run."""
+    return os.environ.get("LATHE_TEST_STORAGE") == "s3"
 
 
 class ProxiedPrograms:
@@ -86,7 +93,8 @@ class Faults:
         self.kills = collections.Counter()
         self.done = collections.Counter()
         self.processes = [name for name in server.pids() if name != "up"]
-        self.names = [name for name in listed() if name not in ELSEWHERE]
+        self.names = [name for name in listed() if name not in ELSEWHERE
+                      and (is_stored() or not name.startswith(OF_STORES))]
         self.misses = collections.Counter()  # of fail points that were set and not passed
         self.actions = {self.fail_points: 90, self.kill_one: 10, self.kill_several: 4,
                         self.kill_everything: 4, self.pause: 5, self.terminate_one: 4,

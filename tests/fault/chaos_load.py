@@ -18,6 +18,7 @@ NUM_STEPS = 24
 NUM_SHAPES = 2
 # What a failed request may say: it was refused for what was done to the server, not lost.
 REASONS = re.compile("No space left|Input/output error|no room|disk is full"
+                     "|(?:PUT|GET|POST|HEAD) s3://|the store (?:took|has)"
                      "|the worker (?:died|stopped)|running whenever"
                      "|shutting down|engine is stopping")
 

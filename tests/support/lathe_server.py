@@ -1,6 +1,7 @@
 """Starts a whole Lathe (`lathe up`) for tests and benches, on a free port and a temporary directory.
 
 Binaries come from LATHE_BIN (default build/release/bin). Processes are ended by their pid only.
+With LATHE_TEST_STORAGE=s3 every Lathe keeps its checkpoints in an object store of this process.
 """
 
 import atexit
@@ -55,6 +56,23 @@ def free_port():
         reservation.close()
 
 
+@functools.lru_cache(maxsize=None)
+def object_store():
+    from support.object_store import ObjectStoreServer
+    server = ObjectStoreServer().__enter__()
+    atexit.register(server.__exit__)
+    return server
+
+
+def storage_env(data_dir):
+    """The environment that LATHE_TEST_STORAGE asks for. A data directory keeps its prefix."""
+    storage = os.environ.get("LATHE_TEST_STORAGE", "directory")
+    if storage == "directory":
+        return {}
+    assert storage == "s3", f"LATHE_TEST_STORAGE is {storage}, expected directory or s3"
+    return object_store().options(prefix=pathlib.Path(data_dir).resolve().as_posix().strip("/"))
+
+
 class LatheServer:
     """A running Lathe. `with LatheServer(tiny_model()) as server:` or start() / stop().
 
@@ -66,10 +84,10 @@ class LatheServer:
         self.model = model
         self.model_name = name
         self.args = [*args, *(["--store", store] if store else [])]
-        self.env = {**os.environ, **(env or {})}
         self.programs = pathlib.Path(programs)
         self._own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="lathe-")
+        self.env = {**os.environ, **storage_env(self.data_dir), **(env or {})}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process = None
@@ -86,6 +104,19 @@ class LatheServer:
     @property
     def api_key(self):
         return pathlib.Path(self.data_dir, "admin.key").read_text().strip()
+
+    @property
+    def checkpoints(self):
+        """Folder of the checkpoints, or of the worker's copies of them."""
+        is_stored = bool(self.env.get("LATHE_STORAGE__FILES"))
+        return pathlib.Path(self.data_dir, "cache" if is_stored else "checkpoints")
+
+    def stored_dirs(self):
+        """Names of the directories of checkpoints that exist, copies apart."""
+        if not (files := self.env.get("LATHE_STORAGE__FILES")):
+            return {entry.name for entry in self.checkpoints.iterdir()}
+        prefix = files.removeprefix(f"s3://{object_store().bucket}/")
+        return object_store().list_folders(f"{prefix}/checkpoints/")
 
     def start(self, timeout=60):
         """Returns once `lathe up` says it is ready; its output is kept in DATA_DIR/up.log."""

@@ -29,11 +29,12 @@ namespace {
 constexpr std::array kSections = {
     "doctor", "up",     "data",  "keys",    "status",   "gateway", "engine",  "worker",
     "lora",   "export", "log",   "metrics", "ranks",    "move",    "tenants", "checkpoints",
-    "audit",  "probe",  "certs", "drain",   "selftest", "secrets", "group"};
+    "audit",  "probe",  "certs", "drain",   "selftest", "secrets", "group",   "storage"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
-                                    "metrics.worker_listen"};
+                                    "metrics.worker_listen", "storage.cache_dir",
+                                    "storage.cache_mib"};
 
 absl::Status UsageError(const std::string& message) {
   return WithDetail(absl::InvalidArgumentError(message), "usage");

@@ -48,6 +48,8 @@ constexpr FailPointInfo kList[] = {
     {"worker.save.manifest", "every other file is durable, the manifest is not written", true},
     {"worker.save.before_rename", "every file is durable in the temporary directory", true},
     {"worker.save.renamed", "the directory has its final name, which is not durable", true},
+    {"worker.publish.files", "every file of a save is an object, the manifest is none"},
+    {"worker.publish.manifest", "the manifest is an object, this machine's copy has no name"},
     {"worker.save.committed", "the checkpoint is durable, the engine has no report"},
     {"worker.snapshot.staged", "a model is copied, no file of its snapshot is written"},
     {"worker.snapshot.written", "the snapshot is durable, the engine has no report"},

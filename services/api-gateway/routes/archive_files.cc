@@ -12,18 +12,18 @@ namespace {
 // One slow read of a network file system leaves threads for other downloads.
 constexpr int kNumThreads = 4;
 
-absl::StatusOr<std::unique_ptr<DownloadStream>> OpenNow(const std::filesystem::path& dir,
+absl::StatusOr<std::unique_ptr<DownloadStream>> OpenNow(const OpenDownloadFile& open,
                                                         std::vector<TarMember> members,
                                                         bool is_plain) {
-  if (!is_plain) return DownloadStream::OpenTar(dir, std::move(members));
-  if (members.size() == 1) return DownloadStream::OpenPlain(dir, members[0]);
+  if (!is_plain) return DownloadStream::OpenTar(open, std::move(members));
+  if (members.size() == 1) return DownloadStream::OpenPlain(open, members[0]);
   return absl::InternalError("a plain download has one file");
 }
 
 asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> OpenHere(
-    std::filesystem::path dir, std::vector<TarMember> members, bool is_plain) {
+    OpenDownloadFile open, std::vector<TarMember> members, bool is_plain) {
   absl::StatusOr<std::unique_ptr<DownloadStream>> stream =
-      OpenNow(dir, std::move(members), is_plain);
+      OpenNow(open, std::move(members), is_plain);
   if (!stream.ok()) co_return stream.status();
   co_return std::shared_ptr<DownloadStream>(*std::move(stream));
 }
@@ -34,21 +34,25 @@ asio::awaitable<absl::StatusOr<std::string>> ReadHere(std::shared_ptr<DownloadSt
 
 }  // namespace
 
-ArchiveFiles::ArchiveFiles(const std::filesystem::path& data_dir)
+ArchiveFiles::ArchiveFiles(const std::filesystem::path& data_dir,
+                           std::shared_ptr<CheckpointObjects> objects)
     : checkpoints_dir_(data_dir.empty() ? data_dir : data_dir / "checkpoints"),
+      objects_(std::move(objects)),
       pool_(kNumThreads) {}
 
 ArchiveFiles::~ArchiveFiles() { pool_.join(); }
 
 asio::awaitable<absl::StatusOr<std::shared_ptr<DownloadStream>>> ArchiveFiles::Open(
     std::string dir, std::vector<TarMember> members, bool is_plain) {
-  if (checkpoints_dir_.empty()) {
+  if (checkpoints_dir_.empty() && objects_ == nullptr) {
     co_return WithDetail(
         absl::UnimplementedError("this gateway serves no downloads: its operator has not set "
-                                 "gateway.data_dir"),
+                                 "gateway.data_dir or storage.files"),
         "downloads_not_served");
   }
-  auto opening = OpenHere(checkpoints_dir_ / dir, std::move(members), is_plain);
+  OpenDownloadFile open =
+      objects_ == nullptr ? FilesIn(checkpoints_dir_ / dir) : ObjectsOf(objects_, std::move(dir));
+  auto opening = OpenHere(std::move(open), std::move(members), is_plain);
   co_return co_await asio::co_spawn(pool_, std::move(opening), asio::use_awaitable);
 }
 

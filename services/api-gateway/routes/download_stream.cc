@@ -1,13 +1,8 @@
 #include "services/api-gateway/routes/download_stream.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "libs/common/status_macros.h"
 
@@ -21,49 +16,15 @@ constexpr char kCompleteMark[] = "checkpoint_complete";
 
 }  // namespace
 
-// Owns an open descriptor.
-class DownloadStream::File {
- public:
-  // NotFound unless the file is a regular file of the member's size.
-  static absl::StatusOr<std::shared_ptr<File>> Open(const std::filesystem::path& dir,
-                                                    const TarMember& member) {
-    const std::string path = dir / member.name;
-    auto file = std::make_shared<File>(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    struct stat info = {};
-    if (file->descriptor_ < 0 || fstat(file->descriptor_, &info) != 0 || !S_ISREG(info.st_mode) ||
-        info.st_size != member.num_bytes) {
-      return absl::NotFoundError(
-          absl::StrFormat("file %s of the checkpoint is missing or was changed", member.name));
-    }
-    file->modified_at_ = absl::FromTimeT(info.st_mtime);
-    posix_fadvise(file->descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
-    return file;
-  }
-
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int descriptor() const { return descriptor_; }
-  absl::Time modified_at() const { return modified_at_; }
-
- private:
-  const int descriptor_;
-  absl::Time modified_at_;
-};
-
 absl::StatusOr<std::unique_ptr<DownloadStream>> DownloadStream::OpenTar(
-    const std::filesystem::path& dir, std::vector<TarMember> members) {
+    const OpenDownloadFile& open, std::vector<TarMember> members) {
   const bool has_mark = std::any_of(members.begin(), members.end(), [](const auto& member) {
     return member.name == kCompleteMark;
   });
   auto stream = std::make_unique<DownloadStream>();
   for (const TarMember& member : members) {
     RETURN_IF_ERROR(TarHeader(member, absl::UnixEpoch()).status());
-    ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::Open(dir, member));
+    ASSIGN_OR_RETURN(std::shared_ptr<DownloadFile> file, open(member));
     ASSIGN_OR_RETURN(std::string header, TarHeader(member, file->modified_at()));
     stream->AddBytes(std::move(header));
     stream->AddFile(std::move(file), member.num_bytes);
@@ -79,10 +40,10 @@ absl::StatusOr<std::unique_ptr<DownloadStream>> DownloadStream::OpenTar(
 }
 
 absl::StatusOr<std::unique_ptr<DownloadStream>> DownloadStream::OpenPlain(
-    const std::filesystem::path& dir, const TarMember& member) {
+    const OpenDownloadFile& open, const TarMember& member) {
   RETURN_IF_ERROR(TarHeader(member, absl::UnixEpoch()).status());
   auto stream = std::make_unique<DownloadStream>();
-  ASSIGN_OR_RETURN(std::shared_ptr<File> file, File::Open(dir, member));
+  ASSIGN_OR_RETURN(std::shared_ptr<DownloadFile> file, open(member));
   stream->AddFile(std::move(file), member.num_bytes);
   stream->Select(0, stream->num_bytes_);
   return stream;
@@ -96,7 +57,7 @@ void DownloadStream::AddBytes(std::string bytes) {
   parts_.back().num_bytes = static_cast<int64_t>(parts_.back().bytes.size());
 }
 
-void DownloadStream::AddFile(std::shared_ptr<File> file, int64_t num_bytes) {
+void DownloadStream::AddFile(std::shared_ptr<DownloadFile> file, int64_t num_bytes) {
   num_bytes_ += num_bytes;
   parts_.push_back({.bytes = {}, .file = std::move(file), .num_bytes = num_bytes});
 }
@@ -125,14 +86,7 @@ absl::StatusOr<std::string> DownloadStream::Next() {
 absl::StatusOr<std::string> DownloadStream::Read(const Part& part, int64_t offset,
                                                  int64_t size) const {
   if (part.file == nullptr) return part.bytes.substr(offset, size);
-  std::string piece(size, '\0');
-  const ssize_t num_read = pread(part.file->descriptor(), piece.data(), piece.size(), offset);
-  if (num_read <= 0) {
-    return absl::DataLossError(
-        absl::StrFormat("a checkpoint file ended at byte %d of %d", offset, part.num_bytes));
-  }
-  piece.resize(num_read);
-  return piece;
+  return part.file->Read(offset, size);
 }
 
 }  // namespace lathe::gateway

@@ -5,6 +5,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <vector>
+
+#include "libs/common/object_store/directory_store.h"
 
 namespace lathe::gateway {
 namespace {
@@ -42,7 +46,7 @@ TEST_CASE("A folder becomes an archive that tar extracts, of the announced lengt
   from.Write("adapter_config.json", "{}");
   from.Write("adapter_model.safetensors", large);
   auto stream = DownloadStream::OpenTar(
-      from.path(), {{"adapter_config.json", 2}, {"adapter_model.safetensors", 3'000'001}});
+      FilesIn(from.path()), {{"adapter_config.json", 2}, {"adapter_model.safetensors", 3'000'001}});
   REQUIRE(stream.ok());
   const std::string bytes = ReadAll(**stream);
   CHECK(static_cast<int64_t>(bytes.size()) == (*stream)->num_bytes());
@@ -58,15 +62,15 @@ TEST_CASE("A file that is missing, linked or of another size is not delivered", 
   const TempDir from;
   from.Write("a", "four");
   std::filesystem::create_symlink("/etc/passwd", from.path() / "link");
-  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"missing", 0}}).ok());
-  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"a", 5}}).ok());
-  CHECK_FALSE(DownloadStream::OpenTar(from.path(), {{"link", 4}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(FilesIn(from.path()), {{"missing", 0}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(FilesIn(from.path()), {{"a", 5}}).ok());
+  CHECK_FALSE(DownloadStream::OpenTar(FilesIn(from.path()), {{"link", 4}}).ok());
 }
 
 TEST_CASE("A checkpoint deleted during a download is still delivered whole", "[archive]") {
   const TempDir from;
   from.Write("a", "four");
-  auto stream = DownloadStream::OpenTar(from.path(), {{"a", 4}});
+  auto stream = DownloadStream::OpenTar(FilesIn(from.path()), {{"a", 4}});
   REQUIRE(stream.ok());
   std::filesystem::remove(from.path() / "a");
   CHECK(ReadAll(**stream).find("four") != std::string::npos);
@@ -91,8 +95,8 @@ TEST_CASE("Any range of a download is that part of the whole", "[archive]") {
   from.Write("b", std::string(1'500'000, 'b'));
   const bool is_plain = GENERATE(false, true);
   const auto open = [&] {
-    return is_plain ? DownloadStream::OpenPlain(from.path(), {"b", 1'500'000})
-                    : DownloadStream::OpenTar(from.path(), {{"a", 4}, {"b", 1'500'000}});
+    return is_plain ? DownloadStream::OpenPlain(FilesIn(from.path()), {"b", 1'500'000})
+                    : DownloadStream::OpenTar(FilesIn(from.path()), {{"a", 4}, {"b", 1'500'000}});
   };
   auto stream = open();
   REQUIRE(stream.ok());
@@ -105,6 +109,30 @@ TEST_CASE("Any range of a download is that part of the whole", "[archive]") {
     (*part)->Select(begin, end);
     CHECK(ReadAll(**part) == whole.substr(begin, end - begin));
   }
+}
+
+TEST_CASE("Objects give the download that files give, also in ranges", "[archive]") {
+  // Larger than what is fetched of an object at a time.
+  constexpr int64_t kLarge = (8 << 20) + 12'345;
+  const TempDir from;
+  std::filesystem::create_directories(from.path() / "checkpoints" / "c1");
+  std::string large(kLarge, ' ');
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>('a' + i % 23);
+  from.Write("checkpoints/c1/large", large);
+  const auto objects =
+      std::make_shared<CheckpointObjects>(std::make_shared<DirectoryStore>(from.path()));
+  auto stream = DownloadStream::OpenPlain(ObjectsOf(objects, "c1"), {"large", kLarge});
+  REQUIRE(stream.ok());
+  CHECK((ReadAll(**stream) == large));
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{kLarge - 1, kLarge}, {5, 9'000'000 - 600'000}}) {
+    (*stream)->Select(begin, end);
+    CHECK((ReadAll(**stream) == large.substr(begin, end - begin)));
+  }
+  CHECK(
+      absl::IsNotFound(DownloadStream::OpenPlain(ObjectsOf(objects, "c1"), {"large", 1}).status()));
+  CHECK(absl::IsNotFound(
+      DownloadStream::OpenTar(ObjectsOf(objects, "c1"), {{"missing", 1}}).status()));
 }
 
 }  // namespace

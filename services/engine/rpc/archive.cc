@@ -1,7 +1,6 @@
 #include "services/engine/rpc/archive.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,9 +50,8 @@ std::string FileName(const CheckpointRow& row) {
 
 }  // namespace
 
-ArchiveSigner::ArchiveSigner(std::string secret, std::filesystem::path checkpoints_dir,
-                             Clock& clock)
-    : signer_(secret, "archive"), checkpoints_dir_(std::move(checkpoints_dir)), clock_(clock) {}
+ArchiveSigner::ArchiveSigner(std::string secret, CheckpointDirs& dirs, Clock& clock)
+    : signer_(secret, "archive"), dirs_(dirs), clock_(clock) {}
 
 // Signs one field a line, in the order of Link.
 std::string ArchiveSigner::Sign(const Link& link) const {
@@ -112,10 +110,10 @@ absl::StatusOr<v1::DescribeExternalWeightsResponse> ArchiveSigner::DescribeFiles
   *response.mutable_expires_at() = ToTimestamp(absl::ToUnixNanos(expires_at));
   for (const char* plain_name : kExternalFiles) {
     std::string name = plain_name;
-    std::optional<int64_t> size = SizeOf(row.dir, name);
+    ASSIGN_OR_RETURN(std::optional<int64_t> size, SizeOf(row.dir, name));
     if (!size) {
       name += kEncryptedSuffix;
-      size = SizeOf(row.dir, name);
+      ASSIGN_OR_RETURN(size, SizeOf(row.dir, name));
     }
     if (!size) return MissingFile(plain_name);
     v1::ExternalFile* file = response.add_files();
@@ -141,7 +139,7 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::Open(const Link& link,
     response.set_file_name(FileName(row));
     return response;
   }
-  const std::optional<int64_t> size = SizeOf(link.dir, link.member);
+  ASSIGN_OR_RETURN(const std::optional<int64_t> size, SizeOf(link.dir, link.member));
   if (!size) return MissingFile(link.member);
   v1::OpenArchiveResponse response;
   response.set_dir(link.dir);
@@ -156,7 +154,7 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::ListFiles(const std::stri
   v1::OpenArchiveResponse response;
   response.set_dir(dir);
   for (const ListedFile& listed : kFiles) {
-    const std::optional<int64_t> size = SizeOf(dir, listed.name);
+    ASSIGN_OR_RETURN(const std::optional<int64_t> size, SizeOf(dir, listed.name));
     if (!size && listed.is_required) return MissingFile(listed.name);
     if (!size) continue;
     v1::ArchiveFile* file = response.add_files();
@@ -166,12 +164,12 @@ absl::StatusOr<v1::OpenArchiveResponse> ArchiveSigner::ListFiles(const std::stri
   return response;
 }
 
-std::optional<int64_t> ArchiveSigner::SizeOf(const std::string& dir,
-                                             const std::string& name) const {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(checkpoints_dir_ / dir / name, error);
-  if (error) return std::nullopt;
-  return static_cast<int64_t>(size);
+absl::StatusOr<std::optional<int64_t>> ArchiveSigner::SizeOf(const std::string& dir,
+                                                             const std::string& name) const {
+  const absl::StatusOr<int64_t> size = dirs_.SizeOf(dir, name);
+  if (size.ok()) return std::optional<int64_t>(*size);
+  if (absl::IsNotFound(size.status())) return std::optional<int64_t>();
+  return size.status();
 }
 
 }  // namespace lathe::engine

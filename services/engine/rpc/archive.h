@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "protos/lathe/v1/checkpoints.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
 #include "services/engine/rpc/signed_text.h"
+#include "services/engine/runtime/checkpoint_dirs.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -32,8 +32,9 @@ class ArchiveSigner {
     std::string member;  // the single file to download as it is; empty: an archive of all
   };
 
-  // `secret` is the store's; the signing key is derived from it. `clock` must outlive this.
-  ArchiveSigner(std::string secret, std::filesystem::path checkpoints_dir, Clock& clock);
+  // `secret` is the store's; the signing key is derived from it. `dirs` and `clock` must outlive
+  // this.
+  ArchiveSigner(std::string secret, CheckpointDirs& dirs, Clock& clock);
 
   // Creates the link to an archive for the key `key_id`. NotFound: a file of the checkpoint is
   // missing. InvalidArgument: the checkpoint is external.
@@ -54,10 +55,11 @@ class ArchiveSigner {
   // Returns the checkpoint's files below `dir` with their sizes.
   absl::StatusOr<v1::OpenArchiveResponse> ListFiles(const std::string& dir) const;
   // Returns nullopt if there is no such file.
-  std::optional<int64_t> SizeOf(const std::string& dir, const std::string& name) const;
+  absl::StatusOr<std::optional<int64_t>> SizeOf(const std::string& dir,
+                                                const std::string& name) const;
 
   const TextSigner signer_;
-  const std::filesystem::path checkpoints_dir_;
+  CheckpointDirs& dirs_;
   Clock& clock_;
 };
 

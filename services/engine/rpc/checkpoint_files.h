@@ -1,7 +1,6 @@
-// A checkpoint's files: hard links to them, and checks against its row.
+// A checkpoint's files, checked against its row.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,20 +12,10 @@
 
 namespace lathe::engine {
 
-// Creates the directory `to` beside `from`, with hard links to its plain files. Sharing is safe
-// because the files never change. Copies the files if the file system has no links. The manifest
-// still names the source, so `to` also gets a file kCopyNameFile with `tinker_path`. Durable on
-// success; `to` is removed on failure. NotFound: `from` is missing.
-absl::Status LinkFiles(const std::filesystem::path& from, const std::filesystem::path& to,
-                       const std::string& tinker_path);
-
-// Returns true if the directory of `row` below `root` is missing.
-bool AreFilesMissing(const std::filesystem::path& root, const CheckpointRow& row);
-
-// Returns NotFound `checkpoint_missing` if the directory of `row` below `root` is missing, and
-// FailedPrecondition `checkpoint_damaged` if its manifest differs from the saved one. The worker
-// checks the files that the manifest lists when it loads them.
-absl::Status CheckFiles(const std::filesystem::path& root, const CheckpointRow& row);
+// Returns NotFound `checkpoint_missing` if the directory of `row` is missing, FailedPrecondition
+// `checkpoint_damaged` if its manifest differs from the saved one, and Unavailable if a store of
+// objects does not answer. The worker checks the files that the manifest lists when it loads them.
+absl::Status CheckFiles(CheckpointDirs& dirs, const CheckpointRow& row);
 
 // Finds a complete, unexpired checkpoint that is the tenant's own or public. InvalidArgument:
 // `path`, the value of `field`, is malformed. NotFound: the tenant may not read it, or it does not

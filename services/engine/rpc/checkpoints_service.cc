@@ -149,9 +149,8 @@ absl::StatusOr<CopyCheckpoint> CheckpointsService::PlanCopy(const Caller& caller
   }
   copy.dir = "c" + RandomId(16);
   const std::string run = absl::StrFormat("%s:train:%d", copy.session_id, copy.model_seq_id);
-  RETURN_IF_ERROR(LinkFiles(runtime_.checkpoints_dir() / source->dir,
-                            runtime_.checkpoints_dir() / copy.dir,
-                            CheckpointPath(run, source->kind, source->name)));
+  RETURN_IF_ERROR(runtime_.checkpoint_dirs().Copy(source->dir, copy.dir,
+                                                  CheckpointPath(run, source->kind, source->name)));
   return copy;
 }
 

@@ -57,7 +57,7 @@ EngineService::Reactor* EngineService::ListCheckpoints(Context* context,
                                      caller.tenant_id, run, runtime_.NowNanos(),
                                      !request->without_external(), page.limit, page.offset));
                 for (const CheckpointRow& row : checkpoints.rows) {
-                  *response->add_checkpoints() = ToProto(row, runtime_.checkpoints_dir());
+                  *response->add_checkpoints() = ToProto(row, runtime_.checkpoint_dirs());
                 }
                 response->set_total_count(checkpoints.total_count);
                 return absl::OkStatus();

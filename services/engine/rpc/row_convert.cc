@@ -58,7 +58,7 @@ void SetMetadata(const Metadata& metadata,
   }
 }
 
-v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root) {
+v1::Checkpoint ToProto(const CheckpointRow& row, CheckpointDirs& dirs) {
   const KindNames names = NamesOf(row.kind);
   v1::Checkpoint proto;
   proto.set_checkpoint_id(absl::StrCat(names.folder, "/", row.name));
@@ -69,7 +69,7 @@ v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& ro
   proto.set_public_(row.is_public);
   SetMetadata(row.user_metadata, proto.mutable_user_metadata());
   if (row.expires_at != 0) *proto.mutable_expires_at() = ToTimestamp(row.expires_at);
-  proto.set_missing(AreFilesMissing(root, row));
+  proto.set_missing(dirs.AreFilesMissing(row));
   return proto;
 }
 
@@ -106,9 +106,9 @@ absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, cons
   };
   ASSIGN_OR_RETURN(const std::optional<CheckpointRow> training, newest(CheckpointKind::kTraining));
   ASSIGN_OR_RETURN(const std::optional<CheckpointRow> sampler, newest(CheckpointKind::kSampler));
-  if (training) *run.mutable_last_checkpoint() = ToProto(*training, runtime.checkpoints_dir());
+  if (training) *run.mutable_last_checkpoint() = ToProto(*training, runtime.checkpoint_dirs());
   if (sampler) {
-    *run.mutable_last_sampler_checkpoint() = ToProto(*sampler, runtime.checkpoints_dir());
+    *run.mutable_last_sampler_checkpoint() = ToProto(*sampler, runtime.checkpoint_dirs());
   }
   return run;
 }

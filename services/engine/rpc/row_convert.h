@@ -37,8 +37,8 @@ void SetLora(const LoraConfig& lora, Response* response) {
                                              lora.target_modules.end());
 }
 
-// `root` contains the checkpoint directories. The conversion checks if this one still exists.
-v1::Checkpoint ToProto(const CheckpointRow& row, const std::filesystem::path& root);
+// `dirs` has the checkpoint's files. The conversion asks if they still exist.
+v1::Checkpoint ToProto(const CheckpointRow& row, CheckpointDirs& dirs);
 
 // The checkpoints of the run are not set.
 v1::Run ToProto(const ModelRow& row, const std::string& owner_name);

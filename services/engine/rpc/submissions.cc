@@ -193,7 +193,7 @@ absl::StatusOr<LoadArgs> MakeLoadArgs(Runtime& runtime, const v1::LoadWeightsReq
 absl::Status CheckFilesOf(Runtime& runtime, const std::string& tenant_id, const std::string& path) {
   ASSIGN_OR_RETURN(const std::optional<CheckpointRow> row,
                    runtime.store().FindCheckpoint(tenant_id, path, runtime.NowNanos()));
-  return row ? CheckFiles(runtime.checkpoints_dir(), *row) : absl::OkStatus();
+  return row ? CheckFiles(runtime.checkpoint_dirs(), *row) : absl::OkStatus();
 }
 
 template <typename Args>

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,8 +20,6 @@
 namespace lathe::engine {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Trashed {
   CheckpointRow row;  // without state of the store
   bool is_copy = false;
@@ -33,21 +27,6 @@ struct Trashed {
 
 absl::Status NotACheckpoint(const std::string& why) {
   return WithDetail(absl::FailedPreconditionError(why), "not_a_checkpoint", "dir");
-}
-
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-int64_t BytesIn(const fs::path& dir) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
-  }
-  return bytes;
 }
 
 // Returns true if a module of that family is adapted.
@@ -84,15 +63,17 @@ absl::Status SetPath(const std::string& path, CheckpointRow& row) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Trashed> ReadManifest(const fs::path& dir, const Json& json) {
+absl::StatusOr<Trashed> ReadManifest(CheckpointDirs& dirs, const std::string& dir,
+                                     const Json& json) {
   if (!json.is_object() || !JsonHas(json, "tinker_path")) {
     return NotACheckpoint("the folder holds a snapshot or an unnamed version");
   }
   Trashed trashed;
   CheckpointRow& row = trashed.row;
   ASSIGN_OR_RETURN(std::string path, JsonString(json, "tinker_path"));
-  trashed.is_copy = fs::exists(dir / kCopyNameFile);
-  if (trashed.is_copy) path = ReadAll(dir / kCopyNameFile);
+  absl::StatusOr<std::string> copied_as = dirs.ReadTextInTrash(dir, kCopyNameFile);
+  trashed.is_copy = copied_as.ok();
+  if (trashed.is_copy) path = *std::move(copied_as);
   RETURN_IF_ERROR(SetPath(path, row));
   ASSIGN_OR_RETURN(row.tenant_id, JsonString(json, "tenant_id"));
   ASSIGN_OR_RETURN(row.applied_seq, JsonInt(json, "applied_seq"));
@@ -106,21 +87,21 @@ absl::StatusOr<Trashed> ReadManifest(const fs::path& dir, const Json& json) {
   return trashed;
 }
 
-absl::StatusOr<Trashed> Read(const fs::path& dir) {
-  const fs::path file = dir / "manifest.json";
-  if (!fs::exists(file)) return NotACheckpoint("the folder has no manifest.json");
-  const std::string text = ReadAll(file);
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, file.string()));
+absl::StatusOr<Trashed> Read(CheckpointDirs& dirs, const std::string& dir) {
+  const absl::StatusOr<std::string> text = dirs.ReadTextInTrash(dir, "manifest.json");
+  if (absl::IsNotFound(text.status())) return NotACheckpoint("the folder has no manifest.json");
+  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(const Json json, ParseJson(*text, dirs.AddressOf(dir) + "/manifest.json"));
   absl::StatusOr<Trashed> trashed;
   try {
-    trashed = ReadManifest(dir, json);
+    trashed = ReadManifest(dirs, dir, json);
   } catch (const Json::exception& error) {
     return NotACheckpoint(absl::StrFormat("manifest.json: %s", error.what()));
   }
   RETURN_IF_ERROR(trashed.status());
-  trashed->row.dir = dir.filename().string();
-  trashed->row.size_bytes = BytesIn(dir);
-  trashed->row.manifest_sha256 = Sha256Hex(text);
+  trashed->row.dir = dir;
+  trashed->row.size_bytes = dirs.BytesInTrash(dir);
+  trashed->row.manifest_sha256 = Sha256Hex(*text);
   return trashed;
 }
 
@@ -142,11 +123,10 @@ v1::ListTrashResponse DescribeTrash(Runtime& runtime, const KeyRing& keys) {
   v1::ListTrashResponse response;
   CheckpointDirs& dirs = runtime.checkpoint_dirs();
   for (const std::string& dir : dirs.ListTrash()) {
-    const fs::path path = dirs.PathInTrash(dir);
     v1::TrashedFolder& folder = *response.add_folders();
     folder.set_dir(dir);
-    folder.set_size_bytes(BytesIn(path));
-    const absl::StatusOr<Trashed> trashed = Read(path);
+    folder.set_size_bytes(dirs.BytesInTrash(dir));
+    const absl::StatusOr<Trashed> trashed = Read(dirs, dir);
     if (!trashed.ok()) {
       folder.set_reason(std::string(trashed.status().message()));
       continue;
@@ -159,8 +139,9 @@ v1::ListTrashResponse DescribeTrash(Runtime& runtime, const KeyRing& keys) {
 
 absl::StatusOr<AdoptCheckpoint> PlanAdoption(Runtime& runtime, const KeyRing& keys,
                                              const v1::AdoptCheckpointRequest& request) {
-  RETURN_IF_ERROR(runtime.checkpoint_dirs().CheckInTrash(request.dir()));
-  ASSIGN_OR_RETURN(Trashed trashed, Read(runtime.checkpoint_dirs().PathInTrash(request.dir())));
+  CheckpointDirs& dirs = runtime.checkpoint_dirs();
+  RETURN_IF_ERROR(dirs.CheckInTrash(request.dir()));
+  ASSIGN_OR_RETURN(Trashed trashed, Read(dirs, request.dir()));
   AdoptCheckpoint adoption;
   adoption.checkpoint = std::move(trashed.row);
   CheckpointRow& row = adoption.checkpoint;

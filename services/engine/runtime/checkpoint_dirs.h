@@ -1,59 +1,84 @@
-// The directories of checkpoints, snapshots and versions on disk: deletions, and the trash.
+// The files of checkpoints, snapshots and versions: reads, copies, deletions, and the trash.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "libs/common/object_store/checkpoint_objects.h"
+#include "services/engine/store/rows.h"
 
 namespace lathe::engine {
 
-// Owns the directories below `root` that the core names ("c" and 32 hexadecimal digits); others do
-// not belong to the engine. A directory that no row names at the start is moved to `root`/trash and
-// deleted only after a while: the database may be a restored one that is older than the files.
-// Thread-safe. Changes are made by DoWork alone, which may block on the disk.
+// Owns the directories that the core names ("c" and 32 hexadecimal digits); others do not belong to
+// the engine. A directory that no row names at the start goes to the trash and is deleted only
+// after a while: the database may be a restored one that is older than the files. Thread-safe.
 class CheckpointDirs {
  public:
-  static constexpr char kTrash[] = "trash";
-
-  CheckpointDirs(std::filesystem::path root, absl::Duration trash_kept)
-      : root_(std::move(root)), trash_kept_(trash_kept) {}
+  virtual ~CheckpointDirs() = default;
 
   // Notes the directories that exist. Call before any request is accepted, so that none of them is
   // made from then on.
-  void ListAtStart();
+  virtual void ListAtStart() = 0;
   // Moves those of ListAtStart that are not in `needed`, which is sorted, to the trash.
-  void KeepOnly(const std::vector<std::string>& needed);
+  virtual void KeepOnly(const std::vector<std::string>& needed) = 0;
   // Deletes a directory that a row named until now.
-  void Delete(std::string dir);
-  // Returns NotFound if it is not in the trash, and InvalidArgument if `dir` is no such name.
-  absl::Status CheckInTrash(const std::string& dir) const;
+  virtual void Delete(std::string dir) = 0;
+  // Carries out the calls above, and deletes what was in the trash for its time. Called about every
+  // second on a thread that may block on the disk, but not on a network.
+  virtual void DoWork(absl::Time now) = 0;
+  // Carries out what it can within some seconds. Call once, at the end.
+  virtual void Finish(absl::Time now) = 0;
+
+  // The calls below may block on a disk or a network. Returns NotFound if it is not in the trash,
+  // and InvalidArgument if `dir` is no such name.
+  virtual absl::Status CheckInTrash(const std::string& dir) = 0;
   // Moves a directory out of the trash at once.
-  absl::Status TakeFromTrash(const std::string& dir);
+  virtual absl::Status TakeFromTrash(const std::string& dir) = 0;
   // Moves it to the trash again.
-  void PutBack(std::string dir);
-  std::vector<std::string> ListTrash() const;
-  std::filesystem::path PathInTrash(const std::string& dir) const { return root_ / kTrash / dir; }
+  virtual void PutBack(std::string dir) = 0;
+  virtual std::vector<std::string> ListTrash() = 0;
+  virtual absl::StatusOr<std::string> ReadTextInTrash(const std::string& dir,
+                                                      const std::string& file) = 0;
+  virtual int64_t BytesInTrash(const std::string& dir) = 0;
 
-  // Carries out the calls above, and about every hour deletes what has been in the trash for
-  // `trash_kept`. An entry's time of modification is when it was moved.
-  void DoWork(absl::Time now);
-
- private:
-  void MoveToTrash(const std::vector<std::string>& dirs, absl::Time now);
-  void DeleteOldTrash(absl::Time now);
-
-  const std::filesystem::path root_;
-  const absl::Duration trash_kept_;
-  absl::Time trash_looked_at_ = absl::InfinitePast();  // by DoWork only
-  absl::Mutex mu_;
-  std::vector<std::string> at_start_ ABSL_GUARDED_BY(mu_);  // emptied by KeepOnly
-  std::vector<std::string> unnamed_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> to_delete_ ABSL_GUARDED_BY(mu_);
+  // Returns a small file. NotFound: the directory or the file is missing.
+  virtual absl::StatusOr<std::string> ReadText(const std::string& dir, const std::string& file) = 0;
+  virtual absl::StatusOr<int64_t> SizeOf(const std::string& dir, const std::string& file) = 0;
+  // Returns true if the directory of `row` is known to be missing. Cheap enough for a listing.
+  virtual bool AreFilesMissing(const CheckpointRow& row) = 0;
+  // Makes `to` a copy of `from`, with a file kCopyNameFile that holds `tinker_path`. The manifest
+  // still names the source. Durable on success; `to` is removed on failure. NotFound: `from` is
+  // missing.
+  virtual absl::Status Copy(const std::string& from, const std::string& to,
+                            const std::string& tinker_path) = 0;
+  // Returns where a directory is, for people.
+  virtual std::string AddressOf(const std::string& dir) const = 0;
 };
+
+// Checkpoints that are objects.
+struct StoredCheckpoints {
+  std::shared_ptr<CheckpointObjects> reads;  // for calls that a client waits for
+  std::shared_ptr<CheckpointObjects> work;   // for calls that may take a minute
+  std::string store_id;                      // of the installation that owns the place
+  // Called if the place turns out to be another installation's, or no place at all. Nothing may be
+  // saved any more, so it should end the process.
+  std::function<void(const absl::Status&)> on_refused = {};
+};
+
+// Returns those below `root`, or those in a store if it has objects.
+std::unique_ptr<CheckpointDirs> MakeCheckpointDirs(const std::filesystem::path& root,
+                                                   const StoredCheckpoints& stored,
+                                                   absl::Duration trash_kept);
+
+// Returns InvalidArgument unless it is a name that the core gives.
+absl::Status CheckDirName(const std::string& dir);
+bool IsCheckpointDir(const std::string& name);
 
 }  // namespace lathe::engine

@@ -57,7 +57,8 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       traces_(SessionTraces::Options(), NowNanos()),
       divergence_(store),
       request_lookup_(store),
-      checkpoint_dirs_(options_.checkpoints_dir, options_.trash_kept),
+      checkpoint_dirs_(MakeCheckpointDirs(options_.checkpoints_dir, options_.stored_checkpoints,
+                                          options_.trash_kept)),
       events_(options_.max_waiting_calls) {}
 
 Runtime::~Runtime() { Stop(); }
@@ -70,7 +71,7 @@ absl::Status Runtime::Start(WorkerSender& sender) {
 absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
   RETURN_IF_ERROR(CheckPlans(state));
   sender_ = &sender;
-  checkpoint_dirs_.ListAtStart();
+  checkpoint_dirs_->ListAtStart();
   FailPoint("engine.start.loaded");
   term_ = state.term;
   directory_.Load(state);
@@ -114,7 +115,7 @@ void Runtime::Stop() {
   core_thread_.reset();
   commits_.reset();
   purger_.reset();
-  checkpoint_dirs_.DoWork(absl::FromUnixNanos(NowNanos()));
+  checkpoint_dirs_->Finish(absl::FromUnixNanos(NowNanos()));
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
   request_lookup_.Stop();
 }
@@ -255,9 +256,9 @@ void Runtime::Execute(SendToWorker& action) {
   sender_->Send(std::move(action));
 }
 
-void Runtime::Execute(DeleteFiles& action) { checkpoint_dirs_.Delete(std::move(action.dir)); }
+void Runtime::Execute(DeleteFiles& action) { checkpoint_dirs_->Delete(std::move(action.dir)); }
 
-void Runtime::Execute(DeleteOtherFiles& action) { checkpoint_dirs_.KeepOnly(action.needed_dirs); }
+void Runtime::Execute(DeleteOtherFiles& action) { checkpoint_dirs_->KeepOnly(action.needed_dirs); }
 
 void Runtime::Execute(ForgetBody& action) { bodies_.Forget(action.body_id); }
 
@@ -308,7 +309,7 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
 
 void Runtime::OnTick() {
   events_.Push(Tick{});
-  checkpoint_dirs_.DoWork(absl::FromUnixNanos(NowNanos()));
+  checkpoint_dirs_->DoWork(absl::FromUnixNanos(NowNanos()));
   calls_.FailExpired(std::chrono::steady_clock::now(),
                      {.status = absl::StatusCode::kUnavailable,
                       .code = "store_unavailable",

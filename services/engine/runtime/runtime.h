@@ -58,6 +58,8 @@ class Runtime {
     int64_t max_cached_result_bytes = int64_t{256} << 20;
     // Directory of the checkpoint directories that the core names.
     std::filesystem::path checkpoints_dir;
+    // Checkpoints that are objects; without objects, they are directories.
+    StoredCheckpoints stored_checkpoints;
     // Time for which a directory that no row names stays in the trash.
     absl::Duration trash_kept = absl::Hours(7 * 24);
     // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
@@ -129,7 +131,7 @@ class Runtime {
     }
     // The core has not received them.
     bodies_.Forget(body_id);
-    if (!checkpoint_dir.empty()) checkpoint_dirs_.Delete(checkpoint_dir);
+    if (!checkpoint_dir.empty()) checkpoint_dirs_->Delete(checkpoint_dir);
   }
   // Posts an event whose outcome no caller waits for.
   void Post(EventBody event) { events_.Push(std::move(event)); }
@@ -152,7 +154,7 @@ class Runtime {
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
-  CheckpointDirs& checkpoint_dirs() { return checkpoint_dirs_; }
+  CheckpointDirs& checkpoint_dirs() { return *checkpoint_dirs_; }
   const std::filesystem::path& checkpoints_dir() const { return options_.checkpoints_dir; }
   int64_t term() const { return term_; }
   // Makes streams() receive the sample's tokens, including the earlier ones. On the core's thread.
@@ -244,7 +246,7 @@ class Runtime {
   TenantRooms tenant_rooms_;
   CallTable calls_;
   RequestLookup request_lookup_;
-  CheckpointDirs checkpoint_dirs_;
+  const std::unique_ptr<CheckpointDirs> checkpoint_dirs_;
   EventQueue events_;
   std::vector<Action> actions_;  // actions of the current step; the core's thread only
 

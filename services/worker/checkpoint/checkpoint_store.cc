@@ -60,11 +60,13 @@ absl::Status AddText(const std::filesystem::path& dir, const std::string& file_n
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::filesystem::path root, ModelPart model,
-                                 std::string base_model, std::string base_content_hash)
+                                 std::string base_model, std::string base_content_hash,
+                                 std::shared_ptr<CheckpointCache> cache)
     : root_(std::filesystem::absolute(root).lexically_normal()),
       model_(std::move(model)),
       base_model_(std::move(base_model)),
-      base_content_hash_(std::move(base_content_hash)) {}
+      base_content_hash_(std::move(base_content_hash)),
+      cache_(std::move(cache)) {}
 
 absl::StatusOr<std::filesystem::path> CheckpointStore::Resolve(const std::string& dir) const {
   const std::filesystem::path path = (root_ / dir).lexically_normal();
@@ -74,6 +76,21 @@ absl::StatusOr<std::filesystem::path> CheckpointStore::Resolve(const std::string
         absl::StrFormat("dir is %s, checkpoints lie below %s", dir, root_.string()));
   }
   return path;
+}
+
+template <typename Read>
+std::invoke_result_t<Read, const std::filesystem::path&> CheckpointStore::WithFiles(
+    const std::string& dir, const Read& read) const {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  if (cache_ == nullptr) return read(path);
+  {
+    ASSIGN_OR_RETURN(const CheckpointCache::Pin pin, cache_->Open(dir));
+    auto result = read(pin.path());
+    if (!absl::IsDataLoss(result.status()) && !absl::IsNotFound(result.status())) return result;
+  }
+  cache_->Drop(dir);
+  ASSIGN_OR_RETURN(const CheckpointCache::Pin pin, cache_->Open(dir));
+  return read(pin.path());
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string& dir,
@@ -177,7 +194,11 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
     return absl::ErrnoToStatus(error, (attempt.path() / kManifestFile).string());
   }
   ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(attempt.path() / kManifestFile, json));
+  // Readers on other machines have the objects before the row names them. This machine keeps its
+  // attempt as its copy.
+  if (cache_ != nullptr) RETURN_IF_ERROR(cache_->objects().Publish(dir, attempt.path()));
   RETURN_IF_ERROR(attempt.Commit(final_dir));
+  if (cache_ != nullptr) cache_->Trim(dir);
 
   SavedCheckpoint saved{.size_bytes = digest.size_bytes,
                         .manifest_sha256 = std::move(digest.sha256)};
@@ -203,7 +224,14 @@ absl::StatusOr<Manifest> CheckpointStore::ReadLoadable(const std::filesystem::pa
 
 absl::StatusOr<LoadedAdapter> CheckpointStore::Load(const std::string& dir, bool with_optimizer,
                                                     at::Device device) const {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  return WithFiles(dir, [&](const std::filesystem::path& path) {
+    return LoadFrom(path, with_optimizer, device);
+  });
+}
+
+absl::StatusOr<LoadedAdapter> CheckpointStore::LoadFrom(const std::filesystem::path& path,
+                                                        bool with_optimizer,
+                                                        at::Device device) const {
   ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
   if (manifest.kind == CheckpointKind::kSnapshot) {
     return absl::InvalidArgumentError("checkpoint is of kind snapshot, it is to be restored");
@@ -218,7 +246,15 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::Restore(const std::string& dir,
                                                        const std::string& model_id,
                                                        at::Device device,
                                                        const DataPlace& place) const {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  return WithFiles(dir, [&](const std::filesystem::path& path) {
+    return RestoreFrom(path, model_id, device, place);
+  });
+}
+
+absl::StatusOr<LoadedAdapter> CheckpointStore::RestoreFrom(const std::filesystem::path& path,
+                                                           const std::string& model_id,
+                                                           at::Device device,
+                                                           const DataPlace& place) const {
   ASSIGN_OR_RETURN(Manifest manifest, ReadLoadable(path));
   if (manifest.kind != CheckpointKind::kSnapshot || !manifest.optimizer) {
     return absl::InvalidArgumentError(
@@ -269,13 +305,17 @@ absl::StatusOr<LoadedAdapter> CheckpointStore::ReadAdapter(const std::filesystem
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Describe(const std::string& dir) const {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
-  return ReadManifest(path);
+  return WithFiles(dir, ReadManifest);
 }
 
 absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeights(
     const std::string& dir, at::Device device) const {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
+  return WithFiles(
+      dir, [&](const std::filesystem::path& path) { return LoadWeightsFrom(path, device); });
+}
+
+absl::StatusOr<std::shared_ptr<const AdapterWeights>> CheckpointStore::LoadWeightsFrom(
+    const std::filesystem::path& path, at::Device device) const {
   ASSIGN_OR_RETURN(const Manifest manifest, ReadLoadable(path));
   const at::Tensor flat = MakeFlat(model_, manifest.lora);
   TensorPlaces places;

@@ -11,10 +11,12 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "libs/common/age/age.h"
+#include "libs/common/object_store/checkpoint_cache.h"
 #include "services/worker/checkpoint/gradient_shares.h"
 #include "services/worker/checkpoint/manifest.h"
 #include "services/worker/lora/adapter.h"
@@ -48,12 +50,14 @@ struct LoadedAdapter {
 };
 
 // Saves whole adapters; loads this process's part of one. Thread-safe and stateless. Directories
-// are relative to the store's root, or absolute and below it.
+// are relative to the store's root, or absolute and below it. With a cache, the root is the cache's
+// folder: a save is published as objects before it returns, a load reads a copy of them, and a
+// directory is a plain name. Loads are then also Unavailable, and saves too.
 class CheckpointStore {
  public:
   // Load rejects checkpoints of another base model, by `base_content_hash`.
   CheckpointStore(std::filesystem::path root, ModelPart model, std::string base_model,
-                  std::string base_content_hash);
+                  std::string base_content_hash, std::shared_ptr<CheckpointCache> cache = nullptr);
 
   // Saves fp32 master weights, moments and step count, without the window and its gradient.
   // `extra_json` is an object whose fields are copied into manifest.json. ResourceExhausted if the
@@ -114,7 +118,18 @@ class CheckpointStore {
     int64_t num_data_ranks = 1;
   };
 
+  // Returns `read` of the directory's files. A copy that turns out to be damaged is fetched again.
+  template <typename Read>
+  std::invoke_result_t<Read, const std::filesystem::path&> WithFiles(const std::string& dir,
+                                                                     const Read& read) const;
   absl::StatusOr<Manifest> ReadLoadable(const std::filesystem::path& dir) const;
+  absl::StatusOr<LoadedAdapter> LoadFrom(const std::filesystem::path& path, bool with_optimizer,
+                                         at::Device device) const;
+  absl::StatusOr<LoadedAdapter> RestoreFrom(const std::filesystem::path& path,
+                                            const std::string& model_id, at::Device device,
+                                            const DataPlace& place) const;
+  absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeightsFrom(
+      const std::filesystem::path& path, at::Device device) const;
   absl::StatusOr<LoadedAdapter> ReadAdapter(const std::filesystem::path& dir, Manifest manifest,
                                             bool with_optimizer, at::Device device,
                                             const DataPlace& place) const;
@@ -128,6 +143,7 @@ class CheckpointStore {
   const ModelPart model_;
   const std::string base_model_;
   const std::string base_content_hash_;
+  const std::shared_ptr<CheckpointCache> cache_;  // null: directories are not objects
 };
 
 }  // namespace lathe::worker

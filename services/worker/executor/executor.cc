@@ -98,6 +98,7 @@ class Executor::Thread {
     absl::MutexLock lock(&mu_);
     ExecutorState state = state_;
     state.progress = progress_;
+    if (options_.storage.num_fetched != nullptr) state.progress += *options_.storage.num_fetched;
     state.is_busy = is_busy_;
     return state;
   }

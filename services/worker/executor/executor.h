@@ -1,6 +1,7 @@
 // The one thread that uses the device. It applies commands, plans, runs one unit and reports.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,13 +18,25 @@
 #include "services/worker/executor/versions/served_versions.h"
 #include "services/worker/executor/versions/version_reader.h"
 
+namespace lathe {
+class CheckpointCache;
+}  // namespace lathe
+
 namespace lathe::worker {
+
+// Checkpoints that are objects in a store instead of directories.
+struct ExecutorStorage {
+  std::shared_ptr<CheckpointCache> cache;  // null: they are directories
+  // Counts pieces of objects that were fetched, each a step of a load. Null: none are.
+  std::shared_ptr<const std::atomic<int64_t>> num_fetched;
+};
 
 struct ExecutorOptions {
   std::string model_name;
-  std::string model_path;              // an HF folder
-  std::string tokenizer_id;            // empty: clients use the model's name
-  std::string checkpoint_root;         // all checkpoint directories lie below it
+  std::string model_path;       // an HF folder
+  std::string tokenizer_id;     // empty: clients use the model's name
+  std::string checkpoint_root;  // all checkpoint directories lie below it
+  ExecutorStorage storage;
   std::string device = "auto";         // auto, cpu or cuda
   std::string compute_dtype = "auto";  // for products with bf16 weights: auto, fp32, bf16
   int num_threads = 0;                 // torch's threads; 0: one per core

@@ -2,12 +2,14 @@
 
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "libs/common/files/copy_name.h"
 #include "libs/common/json/json.h"
+#include "libs/common/status_macros.h"
 
 namespace lathe::cli {
 namespace {
@@ -50,6 +52,30 @@ absl::StatusOr<fs::path> FindCheckpoint(const std::string& name, const fs::path&
   }
   if (!found.empty()) return found;
   return Missing(absl::StrCat("there is no checkpoint ", name, " in ", checkpoints.string()));
+}
+
+absl::StatusOr<std::string> FindStoredCheckpoint(const std::string& tinker_path,
+                                                 CheckpointObjects& checkpoints) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> dirs, checkpoints.ListDirs());
+  std::string found;
+  int64_t newest = -1;
+  for (const std::string& dir : dirs) {
+    const absl::StatusOr<std::string> text = checkpoints.ReadText(dir, kManifest);
+    if (absl::IsNotFound(text.status())) continue;  // not whole, or deleted meanwhile
+    RETURN_IF_ERROR(text.status());
+    const absl::StatusOr<Json> manifest = ParseJson(*text, kManifest);
+    if (!manifest.ok()) continue;
+    const absl::StatusOr<std::string> copied_as = checkpoints.ReadText(dir, kCopyNameFile);
+    const std::string path =
+        copied_as.ok() ? *copied_as : JsonString(*manifest, "tinker_path").value_or("");
+    const int64_t created_at = JsonInt(*manifest, "created_at_ns").value_or(0);
+    if (path != tinker_path || created_at <= newest) continue;
+    newest = created_at;
+    found = dir;
+  }
+  if (!found.empty()) return found;
+  return Missing(
+      absl::StrCat("there is no checkpoint ", tinker_path, " in ", checkpoints.AddressOf("")));
 }
 
 }  // namespace lathe::cli

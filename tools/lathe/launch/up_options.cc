@@ -149,6 +149,18 @@ absl::Status CountGroups(UpOptions& options) {
                     "usage", "role");
 }
 
+// Returns the variables of the storage options, which all processes must have alike.
+std::vector<std::string> StorageVariables(const StorageOptions& storage) {
+  if (!storage.has_objects()) return {};
+  return {
+      absl::StrCat("LATHE_STORAGE__FILES=", storage.files),
+      absl::StrCat("LATHE_STORAGE__ENDPOINT=", storage.endpoint),
+      absl::StrCat("LATHE_STORAGE__REGION=", storage.region),
+      absl::StrCat("LATHE_STORAGE__INSECURE_I_KNOW=", storage.insecure_i_know ? "true" : "false"),
+      absl::StrCat("LATHE_STORAGE__CACHE_DIR=", storage.cache_dir),
+      absl::StrCat("LATHE_STORAGE__CACHE_MIB=", storage.cache_mib)};
+}
+
 }  // namespace
 
 int UpOptions::num_ranks() const {
@@ -204,6 +216,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
           "store of the engine: sqlite:PATH or postgres://…; default: LATHE_ENGINE__STORE, else "
           "a SQLite database in the data directory",
           {.may_hold_password = true});
+  AddStorageOptions(set, options.storage, /*has_cache=*/true);
   set.Add(&options.device, "up.device", "auto", "auto, cpu or cuda",
           {.choices = {"auto", "cpu", "cuda"}});
   set.Add(&options.num_groups, "up.groups", 0,
@@ -228,6 +241,9 @@ absl::StatusOr<UpOptions> ParseUpOptions(int argc, const char* const* argv) {
   set.Add(&options.drain_timeout, "up.drain_timeout", absl::Seconds(30),
           "time that accepted work gets to finish after Ctrl-C");
   RETURN_IF_ERROR(set.Parse(argc, argv));
+  if (absl::Status storage = CheckStorageOptions(options.storage); !storage.ok()) {
+    return WithDetail(storage, "configuration", "storage");
+  }
   ASSIGN_OR_RETURN(options.models, DivideBetweenModels(flags));
   RETURN_IF_ERROR(CountGroups(options));
   RETURN_IF_ERROR(CheckRanks(options));
@@ -283,6 +299,11 @@ absl::StatusOr<std::vector<ChildSpec>> ChildSpecs(const UpOptions& options, cons
     }
   }
   RETURN_IF_ERROR(add("gateway", GatewayArguments(options, plan), {}));
+  for (ChildSpec& child : children) {
+    for (std::string& variable : StorageVariables(options.storage)) {
+      child.overrides.push_back(std::move(variable));
+    }
+  }
   return children;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "libs/common/listener/tls_files.h"
+#include "libs/common/object_store/storage_options.h"
 #include "tools/lathe/data_dir.h"
 #include "tools/lathe/data_dir_options.h"
 #include "tools/lathe/launch/child_process.h"
@@ -27,6 +28,8 @@ struct UpOptions {
   DataDirOptions data;
   // The engine's store, sqlite:PATH or postgres://…. Empty: the engine's default.
   std::string store;
+  // Place of checkpoints, for all processes.
+  StorageOptions storage;
   // auto, cpu or cuda.
   std::string device;
   // Number of worker groups of each base model, which all have the same mesh. 0: one per role, or

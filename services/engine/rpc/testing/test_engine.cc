@@ -40,7 +40,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.dispatcher = std::make_unique<Dispatcher>(*p.runtime, kWorkerSecret,
                                               /*stuck_after=*/absl::ZeroDuration(), protocol_);
   p.archives = std::make_unique<ArchiveSigner>(*p.store->Secret("archive_signing_key"),
-                                               options.checkpoints_dir, clock_);
+                                               p.runtime->checkpoint_dirs(), clock_);
   p.audit = std::make_unique<AuditLog>(*p.store, clock_);
   p.reads = std::make_unique<ReadThreads>();
   p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);

@@ -213,7 +213,8 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
       loaded.model->part().local, memory.kv_cache_bytes, loaded.model->attention_arithmetic());
   base.info.max_running_samples = options.mesh.dp * SamplingOptions().max_running_samples;
   base.store = std::make_unique<CheckpointStore>(options.checkpoint_root, loaded.model->part(),
-                                                 options.model_name, loaded.content_hash);
+                                                 options.model_name, loaded.content_hash,
+                                                 options.storage.cache);
   base.tokenizer = LoadTokenizer(options.model_path);
   RETURN_IF_ERROR(OnAllRanks(control, "tokenizer", [&] {
     return CheckVocabulary(base.tokenizer, loaded.model->spec().vocab_size);

@@ -1,4 +1,4 @@
-#include "services/engine/runtime/checkpoint_dirs.h"
+#include "services/engine/runtime/local_checkpoint_dirs.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -31,12 +31,12 @@ struct CheckpointDirsFixture {
   fs::path root;
 };
 
-const fs::path kInTrash = fs::path(CheckpointDirs::kTrash) / kUnnamed;
+const fs::path kInTrash = fs::path(LocalCheckpointDirs::kTrash) / kUnnamed;
 
 TEST_CASE("CheckpointDirs: what no row names goes to the trash and stays there for its time",
           "[runtime]") {
   CheckpointDirsFixture f;
-  CheckpointDirs dirs(f.root, absl::Hours(7 * 24));
+  LocalCheckpointDirs dirs(f.root, absl::Hours(7 * 24));
   dirs.ListAtStart();
   const std::string later = "c" + std::string(32, '3');
   f.Make(later);  // a save that began after the start
@@ -57,12 +57,12 @@ TEST_CASE("CheckpointDirs: what no row names goes to the trash and stays there f
 TEST_CASE("CheckpointDirs: a later start finds the trash as it was", "[runtime]") {
   CheckpointDirsFixture f;
   {
-    CheckpointDirs dirs(f.root, absl::Hours(2));
+    LocalCheckpointDirs dirs(f.root, absl::Hours(2));
     dirs.ListAtStart();
     dirs.KeepOnly({kNamed});
     dirs.DoWork(kNow);
   }
-  CheckpointDirs dirs(f.root, absl::Hours(2));
+  LocalCheckpointDirs dirs(f.root, absl::Hours(2));
   dirs.ListAtStart();
   dirs.KeepOnly({kNamed});
   dirs.DoWork(kNow + absl::Hours(1));
@@ -73,7 +73,7 @@ TEST_CASE("CheckpointDirs: a later start finds the trash as it was", "[runtime]"
 
 TEST_CASE("CheckpointDirs: a deleted checkpoint goes at once", "[runtime]") {
   CheckpointDirsFixture f;
-  CheckpointDirs dirs(f.root, absl::Hours(2));
+  LocalCheckpointDirs dirs(f.root, absl::Hours(2));
   dirs.Delete(kUnnamed);
   dirs.Delete("");
   dirs.DoWork(kNow);
@@ -84,9 +84,9 @@ TEST_CASE("CheckpointDirs: a deleted checkpoint goes at once", "[runtime]") {
 
 TEST_CASE("CheckpointDirs: a folder that cannot be moved stays where it is", "[runtime]") {
   CheckpointDirsFixture f;
-  fs::create_directory(f.root / CheckpointDirs::kTrash);
+  fs::create_directory(f.root / LocalCheckpointDirs::kTrash);
   f.Make(kInTrash.string());  // the name is taken
-  CheckpointDirs dirs(f.root, absl::Hours(2));
+  LocalCheckpointDirs dirs(f.root, absl::Hours(2));
   dirs.ListAtStart();
   dirs.KeepOnly({kNamed});
   dirs.DoWork(kNow);

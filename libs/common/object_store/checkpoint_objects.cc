@@ -1,0 +1,300 @@
+#include "libs/common/object_store/checkpoint_objects.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "libs/common/digest/sha256.h"
+#include "libs/common/fail_point/fail_point.h"
+#include "libs/common/files/copy_name.h"
+#include "libs/common/json/json.h"
+#include "libs/common/object_store/object_name.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kFolder[] = "checkpoints/";
+constexpr char kTrashFolder[] = "trash/";
+constexpr char kMarker[] = "LATHE_STORE";
+constexpr char kManifest[] = "manifest.json";
+constexpr int64_t kMaxManifestBytes = 256 << 20;
+constexpr int64_t kMaxMarkerBytes = 4096;
+
+// An entry of `files` in a manifest.
+struct ListedFile {
+  std::string name;
+  int64_t size_bytes = 0;
+  std::string sha256;
+};
+
+std::string FolderOf(const std::string& dir) { return absl::StrCat(kFolder, dir, "/"); }
+std::string NameOf(const std::string& dir, const std::string& file) { return FolderOf(dir) + file; }
+
+absl::StatusOr<std::vector<ListedFile>> FilesIn(const std::string& manifest,
+                                                const std::string& where) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(manifest, where));
+  std::vector<ListedFile> files;
+  if (!json.is_object() || !json.contains("files") || !json.at("files").is_array()) {
+    return absl::DataLossError(absl::StrCat(where, " lists no files"));
+  }
+  for (const Json& entry : json.at("files")) {
+    ListedFile file;
+    ASSIGN_OR_RETURN(file.name, JsonString(entry, "name"));
+    ASSIGN_OR_RETURN(file.size_bytes, JsonInt(entry, "size_bytes"));
+    ASSIGN_OR_RETURN(file.sha256, JsonString(entry, "sha256"));
+    if (!CheckObjectName(file.name).ok() || absl::StrContains(file.name, "/")) {
+      return absl::DataLossError(absl::StrCat(where, " names a file '", file.name, "'"));
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+absl::StatusOr<std::string> ReadLocal(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::ErrnoToStatus(errno, path.string());
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+// Syncs a file and returns the digest of its bytes.
+absl::StatusOr<std::string> SyncAndHash(const fs::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path.string());
+  Sha256 hash;
+  std::string piece(1 << 20, '\0');
+  ssize_t num_read = 0;
+  while ((num_read = read(fd, piece.data(), piece.size())) > 0) {
+    hash.Update({piece.data(), static_cast<size_t>(num_read)});
+  }
+  const int error = num_read < 0 || fsync(fd) != 0 ? errno : 0;
+  close(fd);
+  if (error != 0) return absl::ErrnoToStatus(error, path.string());
+  return hash.FinishHex();
+}
+
+absl::Status WriteAndSync(const fs::path& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path.string());
+  const bool is_written =
+      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
+  const int error = errno;
+  close(fd);
+  return is_written ? absl::OkStatus() : absl::ErrnoToStatus(error, path.string());
+}
+
+// A failure of the store is the server's. Only these codes say so to the caller of a save.
+absl::Status AsServerError(const absl::Status& status) {
+  if (status.ok() || absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) {
+    return status;
+  }
+  return absl::InternalError(status.message());
+}
+
+}  // namespace
+
+CheckpointObjects::CheckpointObjects(std::shared_ptr<ObjectStore> objects)
+    : objects_(std::move(objects)) {}
+
+std::string CheckpointObjects::AddressOf(const std::string& dir) const {
+  return objects_->AddressOf(kFolder + dir);
+}
+
+absl::Status CheckpointObjects::Claim(const std::string& store_id) {
+  const std::string text = store_id + "\n";
+  const absl::Status made = objects_->PutIfAbsent(kMarker, text);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  const absl::StatusOr<std::string> owner = objects_->GetText(kMarker, kMaxMarkerBytes);
+  if (absl::IsNotFound(owner.status())) {
+    return absl::UnavailableError(
+        absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+  }
+  RETURN_IF_ERROR(owner.status());
+  if (*owner == text) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s belongs to another installation (%s, this one is %s): give each its own prefix. If this "
+      "place's database was lost and its checkpoints are to be adopted, delete that object first",
+      objects_->AddressOf(kMarker), owner->substr(0, owner->find('\n')), store_id));
+}
+
+absl::Status CheckpointObjects::CheckClaimed() {
+  if (is_claimed_) return absl::OkStatus();
+  const absl::StatusOr<ObjectInfo> marker = objects_->Head(kMarker);
+  if (absl::IsNotFound(marker.status())) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "there is no %s: the engine uses another place; give all processes the same storage.files",
+        objects_->AddressOf(kMarker)));
+  }
+  RETURN_IF_ERROR(marker.status());
+  is_claimed_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointObjects::Publish(const std::string& dir, const fs::path& folder) {
+  return AsServerError(PublishNow(dir, folder));
+}
+
+absl::Status CheckpointObjects::PublishNow(const std::string& dir, const fs::path& folder) {
+  RETURN_IF_ERROR(CheckClaimed());
+  ASSIGN_OR_RETURN(const std::string manifest, ReadLocal(folder / kManifest));
+  ASSIGN_OR_RETURN(const std::vector<ListedFile> files,
+                   FilesIn(manifest, (folder / kManifest).string()));
+  const std::string manifest_name = NameOf(dir, kManifest);
+  const absl::StatusOr<std::string> earlier = objects_->GetText(manifest_name, kMaxManifestBytes);
+  if (earlier.ok() && *earlier == manifest) return absl::OkStatus();
+  if (earlier.ok()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s exists with other bytes; published checkpoints never change",
+                        objects_->AddressOf(manifest_name)));
+  }
+  if (!absl::IsNotFound(earlier.status())) return earlier.status();
+  for (const ListedFile& file : files) {
+    RETURN_IF_ERROR(objects_->PutFile(NameOf(dir, file.name), folder / file.name));
+  }
+  FailPoint("worker.publish.files");
+  // A store that said that it has an object may not have it.
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, objects_->List(FolderOf(dir)));
+  std::map<std::string, int64_t> sizes;
+  for (const ObjectInfo& object : listed) sizes[object.name] = object.size_bytes;
+  for (const ListedFile& file : files) {
+    const auto it = sizes.find(NameOf(dir, file.name));
+    if (it != sizes.end() && it->second == file.size_bytes) continue;
+    return absl::UnavailableError(absl::StrFormat(
+        "%s: the store took %d bytes and %s", objects_->AddressOf(NameOf(dir, file.name)),
+        file.size_bytes,
+        it == sizes.end() ? "does not list them" : absl::StrFormat("lists %d", it->second)));
+  }
+  RETURN_IF_ERROR(objects_->PutIfAbsent(manifest_name, manifest));
+  ASSIGN_OR_RETURN(const std::string published,
+                   objects_->GetText(manifest_name, kMaxManifestBytes));
+  if (published != manifest) {
+    return absl::UnavailableError(absl::StrFormat("%s: the store has other bytes than it took",
+                                                  objects_->AddressOf(manifest_name)));
+  }
+  FailPoint("worker.publish.manifest");
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& into) {
+  const absl::Status status = FetchNow(dir, into);
+  if (status.ok() || absl::IsNotFound(status) || absl::IsDataLoss(status) ||
+      absl::IsResourceExhausted(status)) {
+    return status;
+  }
+  return absl::UnavailableError(status.message());
+}
+
+absl::Status CheckpointObjects::FetchNow(const std::string& dir, const fs::path& into) {
+  // In a wrong place every checkpoint would be missing, and every model lost.
+  RETURN_IF_ERROR(CheckClaimed());
+  const std::string where = objects_->AddressOf(NameOf(dir, kManifest));
+  const absl::StatusOr<std::string> manifest = ReadText(dir, kManifest);
+  if (absl::IsNotFound(manifest.status())) {
+    return absl::NotFoundError(absl::StrCat(where, " is missing: there is no such checkpoint"));
+  }
+  RETURN_IF_ERROR(manifest.status());
+  const absl::StatusOr<std::vector<ListedFile>> files = FilesIn(*manifest, where);
+  if (!files.ok()) return absl::DataLossError(files.status().message());
+  for (const ListedFile& file : *files) {
+    const std::string name = NameOf(dir, file.name);
+    const absl::Status got = objects_->GetFile(name, file.size_bytes, into / file.name);
+    if (absl::IsNotFound(got)) {
+      return absl::DataLossError(absl::StrCat(objects_->AddressOf(name), " is missing"));
+    }
+    RETURN_IF_ERROR(got);
+    const absl::StatusOr<std::string> sha256 = SyncAndHash(into / file.name);
+    RETURN_IF_ERROR(sha256.status());
+    if (std::string_view(*sha256) != file.sha256) {
+      return absl::DataLossError(absl::StrCat(objects_->AddressOf(name), ": checksum mismatch"));
+    }
+  }
+  return WriteAndSync(into / kManifest, *manifest);
+}
+
+absl::StatusOr<std::string> CheckpointObjects::ReadText(const std::string& dir,
+                                                        const std::string& file) {
+  return objects_->GetText(NameOf(dir, file), kMaxManifestBytes);
+}
+
+absl::StatusOr<ObjectInfo> CheckpointObjects::Describe(const std::string& dir,
+                                                       const std::string& file) {
+  return objects_->Head(NameOf(dir, file));
+}
+
+absl::StatusOr<std::string> CheckpointObjects::Read(const std::string& dir, const std::string& file,
+                                                    int64_t offset, int64_t size) {
+  return objects_->Get(NameOf(dir, file), offset, size);
+}
+
+absl::StatusOr<int64_t> CheckpointObjects::BytesOf(const std::string& dir) {
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, objects_->List(FolderOf(dir)));
+  int64_t bytes = 0;
+  for (const ObjectInfo& object : objects) bytes += object.size_bytes;
+  return bytes;
+}
+
+absl::Status CheckpointObjects::Copy(const std::string& from, const std::string& to,
+                                     const std::string& tinker_path) {
+  ASSIGN_OR_RETURN(const std::string manifest, ReadText(from, kManifest));
+  ASSIGN_OR_RETURN(const std::vector<ListedFile> files,
+                   FilesIn(manifest, objects_->AddressOf(NameOf(from, kManifest))));
+  for (const ListedFile& file : files) {
+    RETURN_IF_ERROR(
+        objects_->Copy(NameOf(from, file.name), NameOf(to, file.name), file.size_bytes));
+  }
+  RETURN_IF_ERROR(objects_->PutText(NameOf(to, kCopyNameFile), tinker_path));
+  return objects_->PutIfAbsent(NameOf(to, kManifest), manifest);
+}
+
+absl::Status CheckpointObjects::Delete(const std::string& dir) {
+  RETURN_IF_ERROR(objects_->Delete(NameOf(dir, kManifest)));
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, objects_->List(FolderOf(dir)));
+  for (const ObjectInfo& object : objects) RETURN_IF_ERROR(objects_->Delete(object.name));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> CheckpointObjects::ListDirs() {
+  return objects_->ListFolders(kFolder);
+}
+
+absl::Status CheckpointObjects::MarkAsTrash(const std::string& dir) {
+  const absl::Status marked = objects_->PutIfAbsent(kTrashFolder + dir, "\n");
+  return absl::IsAlreadyExists(marked) ? absl::OkStatus() : marked;
+}
+
+absl::Status CheckpointObjects::UnmarkAsTrash(const std::string& dir) {
+  return objects_->Delete(kTrashFolder + dir);
+}
+
+absl::StatusOr<bool> CheckpointObjects::IsTrash(const std::string& dir) {
+  const absl::StatusOr<ObjectInfo> mark = objects_->Head(kTrashFolder + dir);
+  if (absl::IsNotFound(mark.status())) return false;
+  RETURN_IF_ERROR(mark.status());
+  return true;
+}
+
+absl::StatusOr<std::vector<CheckpointObjects::Trashed>> CheckpointObjects::ListTrash() {
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> marks, objects_->List(kTrashFolder));
+  std::vector<Trashed> trashed;
+  for (const ObjectInfo& mark : marks) {
+    trashed.push_back({mark.name.substr(sizeof(kTrashFolder) - 1), mark.modified_at});
+  }
+  return trashed;
+}
+
+absl::StatusOr<int64_t> CheckpointObjects::AbortUploads(absl::Time before) {
+  return objects_->AbortUploads(kFolder, before);
+}
+
+}  // namespace lathe

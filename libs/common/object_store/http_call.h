@@ -1,0 +1,27 @@
+// One small HTTP call, for the places that give out keys.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lathe {
+
+struct HttpCallRequest {
+  std::string url;
+  std::vector<std::string> headers = {};
+  std::string form = "";  // body of a POST; empty: GET
+};
+
+// Returns the body of a 2xx answer of at most 1 MiB. Takes 5 s at most, follows no redirect and
+// reads no proxy from the environment. Unavailable: no answer, or another status.
+absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request);
+
+// Calls curl_global_init once in the process.
+void InitCurlOnce();
+
+// Encodes all but the characters that RFC 3986 calls unreserved, as signatures need it.
+std::string EncodeQueryPart(const std::string& text);
+
+}  // namespace lathe

@@ -1,0 +1,250 @@
+#include "services/engine/runtime/stored_checkpoint_dirs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "libs/common/errors.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Seconds(1);
+constexpr absl::Duration kTrashLooks = absl::Hours(1);
+constexpr absl::Duration kListedFor = absl::Minutes(1);
+// Uploads may take hours on a slow line.
+constexpr absl::Duration kUploadsKept = absl::Hours(24);
+constexpr absl::Duration kFinishWithin = absl::Seconds(3);
+
+bool IsIn(const std::vector<std::string>& sorted, const std::string& dir) {
+  return std::binary_search(sorted.begin(), sorted.end(), dir);
+}
+
+}  // namespace
+
+StoredCheckpointDirs::StoredCheckpointDirs(StoredCheckpoints stored, absl::Duration trash_kept)
+    : stored_(std::move(stored)), trash_kept_(trash_kept) {}
+
+void StoredCheckpointDirs::ListAtStart() {
+  // A new leader does not wait long for a store that is away.
+  absl::StatusOr<std::vector<std::string>> dirs = stored_.reads->ListDirs();
+  if (!dirs.ok()) {
+    LogWarn("checkpoints that no row names are not looked for: the object store does not answer",
+            {{"error", dirs.status().message()}});
+  }
+  absl::MutexLock lock(&mu_);
+  if (dirs.ok()) at_start_ = *std::move(dirs);
+  thread_ =
+      std::make_unique<PeriodicTask>("engine-objects", kPeriod, [this] { WorkOnce(absl::Now()); });
+}
+
+void StoredCheckpointDirs::KeepOnly(const std::vector<std::string>& needed) {
+  absl::MutexLock lock(&mu_);
+  for (std::string& dir : at_start_) {
+    if (!IsCheckpointDir(dir) || IsIn(needed, dir)) continue;
+    changes_.push_back({Change::Kind::kMark, std::move(dir)});
+  }
+  at_start_.clear();
+  needed_ = needed;
+  knows_needed_ = true;
+}
+
+void StoredCheckpointDirs::Add(Change::Kind kind, std::string dir) {
+  // An empty name would mean all checkpoints. No checkpoint has one.
+  if (!IsCheckpointDir(dir)) return;
+  absl::MutexLock lock(&mu_);
+  changes_.push_back({kind, std::move(dir)});
+}
+
+void StoredCheckpointDirs::Delete(std::string dir) { Add(Change::Kind::kDelete, std::move(dir)); }
+
+void StoredCheckpointDirs::PutBack(std::string dir) { Add(Change::Kind::kMark, std::move(dir)); }
+
+void StoredCheckpointDirs::Finish(absl::Time now) {
+  is_stopping_ = true;
+  thread_.reset();
+  const absl::Time until = SteadyNow() + kFinishWithin;
+  absl::MutexLock lock(&work_mu_);
+  static_cast<void>(now);
+  while (SteadyNow() < until) {
+    Change change;
+    {
+      absl::MutexLock changes_lock(&mu_);
+      if (changes_.empty()) return;
+      change = std::move(changes_.front());
+      changes_.erase(changes_.begin());
+    }
+    if (!Make(change).ok()) return;
+  }
+}
+
+absl::Status StoredCheckpointDirs::Make(const Change& change) {
+  switch (change.kind) {
+    case Change::Kind::kMark:
+      return stored_.work->MarkAsTrash(change.dir);
+    case Change::Kind::kUnmark:
+      return stored_.work->UnmarkAsTrash(change.dir);
+    case Change::Kind::kDelete:
+      break;
+  }
+  return stored_.work->Delete(change.dir);
+}
+
+void StoredCheckpointDirs::WorkOnce(absl::Time now) {
+  absl::MutexLock lock(&work_mu_);
+  std::vector<Change> changes;
+  {
+    absl::MutexLock changes_lock(&mu_);
+    changes.swap(changes_);
+  }
+  int64_t num_marked = 0;
+  size_t num_made = 0;
+  absl::Status status = ClaimOnce();
+  for (; !is_stopping_ && num_made < changes.size(); ++num_made) {
+    if (!status.ok()) break;
+    status = Make(changes[num_made]);
+    if (!status.ok()) break;
+    if (changes[num_made].kind == Change::Kind::kMark) ++num_marked;
+  }
+  if (num_marked > 0) {
+    LogWarn("moved checkpoints that no row of the database names to the trash",
+            {{"num_dirs", num_marked}, {"kept", absl::FormatDuration(trash_kept_)}});
+  }
+  if (!status.ok() || num_made < changes.size()) {
+    if (!has_failed_ && !status.ok()) {
+      LogWarn("checkpoints cannot be deleted or moved to the trash now; tried again every second",
+              {{"error", status.message()}});
+    }
+    absl::MutexLock changes_lock(&mu_);
+    changes_.insert(changes_.begin(), changes.begin() + static_cast<int64_t>(num_made),
+                    changes.end());
+  } else if (now - trash_looked_at_ >= kTrashLooks) {
+    trash_looked_at_ = now;
+    LookAtTrash(now);
+  }
+  has_failed_ = !status.ok();
+}
+
+absl::Status StoredCheckpointDirs::ClaimOnce() {
+  if (is_claimed_) return absl::OkStatus();
+  absl::Status status = stored_.work->Claim(stored_.store_id);
+  is_claimed_ = status.ok();
+  if (absl::IsFailedPrecondition(status) && stored_.on_refused) stored_.on_refused(status);
+  return status;
+}
+
+void StoredCheckpointDirs::LookAtTrash(absl::Time now) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!knows_needed_) {
+      trash_looked_at_ = absl::InfinitePast();
+      return;
+    }
+  }
+  const auto trashed = stored_.work->ListTrash();
+  const auto aborted = stored_.work->AbortUploads(now - kUploadsKept);
+  if (!trashed.ok() || !aborted.ok()) {
+    LogWarn("the trash of the object store cannot be looked at; tried again in an hour",
+            {{"error", (trashed.ok() ? aborted.status() : trashed.status()).message()}});
+  }
+  if (aborted.ok() && *aborted > 0) LogInfo("ended old uploads", {{"num_uploads", *aborted}});
+  if (!trashed.ok()) return;
+  for (const CheckpointObjects::Trashed& entry : *trashed) {
+    if (!IsCheckpointDir(entry.dir)) continue;
+    // A crash may have left the mark of a checkpoint that came back.
+    if (IsNeeded(entry.dir)) {
+      Add(Change::Kind::kUnmark, entry.dir);
+    } else if (now - entry.since >= trash_kept_) {
+      LogInfo("deleting a checkpoint from the trash", {{"dir", entry.dir}});
+      Add(Change::Kind::kDelete, entry.dir);
+      Add(Change::Kind::kUnmark, entry.dir);
+    }
+  }
+}
+
+bool StoredCheckpointDirs::IsNeeded(const std::string& dir) const {
+  absl::MutexLock lock(&mu_);
+  return IsIn(needed_, dir);
+}
+
+absl::Status StoredCheckpointDirs::CheckInTrash(const std::string& dir) {
+  RETURN_IF_ERROR(CheckDirName(dir));
+  ASSIGN_OR_RETURN(const bool is_trash, stored_.reads->IsTrash(dir));
+  if (is_trash) return absl::OkStatus();
+  return WithDetail(absl::NotFoundError(absl::StrFormat("%s is not in the trash", dir)),
+                    "not_found", "dir");
+}
+
+absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
+  return stored_.reads->UnmarkAsTrash(dir);
+}
+
+std::vector<std::string> StoredCheckpointDirs::ListTrash() {
+  std::vector<std::string> dirs;
+  const auto trashed = stored_.reads->ListTrash();
+  if (!trashed.ok()) return dirs;
+  for (const CheckpointObjects::Trashed& entry : *trashed) {
+    if (IsCheckpointDir(entry.dir)) dirs.push_back(entry.dir);
+  }
+  return dirs;
+}
+
+absl::StatusOr<std::string> StoredCheckpointDirs::ReadTextInTrash(const std::string& dir,
+                                                                  const std::string& file) {
+  return stored_.reads->ReadText(dir, file);
+}
+
+int64_t StoredCheckpointDirs::BytesInTrash(const std::string& dir) {
+  return stored_.reads->BytesOf(dir).value_or(0);
+}
+
+absl::StatusOr<std::string> StoredCheckpointDirs::ReadText(const std::string& dir,
+                                                           const std::string& file) {
+  return stored_.reads->ReadText(dir, file);
+}
+
+absl::StatusOr<int64_t> StoredCheckpointDirs::SizeOf(const std::string& dir,
+                                                     const std::string& file) {
+  ASSIGN_OR_RETURN(const ObjectInfo info, stored_.reads->Describe(dir, file));
+  return info.size_bytes;
+}
+
+bool StoredCheckpointDirs::AreFilesMissing(const CheckpointRow& row) {
+  const absl::Time now = absl::Now();
+  bool is_old = false;
+  {
+    absl::MutexLock lock(&mu_);
+    is_old = now >= list_again_at_;
+    if (is_old) list_again_at_ = now + kListedFor;  // others use the older listing meanwhile
+  }
+  if (is_old) {
+    absl::StatusOr<std::vector<std::string>> dirs = stored_.reads->ListDirs();
+    absl::MutexLock lock(&mu_);
+    if (dirs.ok()) {
+      listed_ = *std::move(dirs);
+      std::sort(listed_.begin(), listed_.end());
+      listed_at_ = now;
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  return absl::FromUnixNanos(row.created_at) < listed_at_ && !IsIn(listed_, row.dir);
+}
+
+absl::Status StoredCheckpointDirs::Copy(const std::string& from, const std::string& to,
+                                        const std::string& tinker_path) {
+  absl::Status status = stored_.work->Copy(from, to, tinker_path);
+  if (!status.ok()) Delete(to);
+  if (!absl::IsNotFound(status)) return status;
+  return WithDetail(absl::NotFoundError("the checkpoint's files are gone"), "checkpoint_missing",
+                    "source_path");
+}
+
+std::string StoredCheckpointDirs::AddressOf(const std::string& dir) const {
+  return stored_.work->AddressOf(dir);
+}
+
+}  // namespace lathe::engine

@@ -1,0 +1,164 @@
+#include "services/engine/runtime/stored_checkpoint_dirs.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "libs/common/digest/sha256.h"
+#include "libs/common/object_store/directory_store.h"
+#include "services/engine/runtime/local_checkpoint_dirs.h"
+
+namespace lathe::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kOneDir = "c" + std::string(32, '1');
+const std::string kOtherDir = "c" + std::string(32, '2');
+const std::string kNewDir = "c" + std::string(32, '3');
+
+// A store whose calls fail while `is_away` is true.
+class SometimesAway : public DirectoryStore {
+ public:
+  using DirectoryStore::DirectoryStore;
+  absl::Status Delete(const std::string& name) override {
+    if (is_away) return absl::UnavailableError("away");
+    return DirectoryStore::Delete(name);
+  }
+  bool is_away = false;
+};
+
+struct StoredFixture {
+  StoredFixture() {
+    std::string name = (fs::temp_directory_path() / "stored_dirs.XXXXXX").string();
+    root = mkdtemp(name.data());
+    store = std::make_shared<SometimesAway>(root / "objects");
+    objects = std::make_shared<CheckpointObjects>(store);
+    REQUIRE(objects->Claim("id").ok());
+    for (const std::string& dir : {kOneDir, kOtherDir}) Publish(dir);
+  }
+  ~StoredFixture() { fs::remove_all(root); }
+
+  void Publish(const std::string& dir) {
+    const fs::path folder = root / dir;
+    fs::create_directory(folder);
+    std::ofstream(folder / "weights") << "bytes";
+    std::ofstream(folder / "manifest.json")
+        << R"({"files":[{"name":"weights","size_bytes":5,"sha256":")" << Sha256Hex("bytes")
+        << "\"}]}";
+    REQUIRE(objects->Publish(dir, folder).ok());
+  }
+  StoredCheckpoints Stored() const { return {.reads = objects, .work = objects, .store_id = "id"}; }
+  bool Has(const std::string& dir) const {
+    return store->Head("checkpoints/" + dir + "/weights").ok();
+  }
+
+  fs::path root;
+  std::shared_ptr<SometimesAway> store;
+  std::shared_ptr<CheckpointObjects> objects;
+  const absl::Time now = absl::Now();
+};
+
+TEST_CASE("StoredCheckpointDirs: what no row names is marked, and deleted after its time",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(7 * 24));
+  dirs.ListAtStart();
+  f.Publish(kNewDir);  // made after the listing
+  dirs.KeepOnly({kOneDir});
+  dirs.WorkOnce(f.now);
+  CHECK(dirs.ListTrash() == std::vector<std::string>{kOtherDir});
+  CHECK(dirs.CheckInTrash(kOtherDir).ok());
+  CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
+  CHECK(absl::IsInvalidArgument(dirs.CheckInTrash("../x")));
+  CHECK(*dirs.ReadTextInTrash(kOtherDir, "weights") == "bytes");
+  dirs.WorkOnce(f.now + absl::Hours(6 * 24));
+  CHECK(f.Has(kOtherDir));
+  dirs.WorkOnce(f.now + absl::Hours(8 * 24));  // sees the mark
+  dirs.WorkOnce(f.now + absl::Hours(8 * 24));  // deletes
+  CHECK_FALSE(f.Has(kOtherDir));
+  CHECK(dirs.ListTrash().empty());
+  CHECK(f.Has(kOneDir));
+  CHECK(f.Has(kNewDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: the mark of a checkpoint that a row names is removed",
+          "[runtime]") {
+  StoredFixture f;
+  REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());
+  StoredCheckpointDirs dirs(f.Stored(), absl::ZeroDuration());
+  dirs.ListAtStart();
+  dirs.KeepOnly({kOneDir, kOtherDir});
+  dirs.WorkOnce(f.now);
+  dirs.WorkOnce(f.now);
+  CHECK(dirs.ListTrash().empty());
+  CHECK(f.Has(kOneDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: a deletion waits for the store", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.Delete(kOneDir);
+  dirs.Delete("");  // would be everything
+  f.store->is_away = true;
+  dirs.WorkOnce(f.now);
+  CHECK(f.Has(kOneDir));
+  f.store->is_away = false;
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOneDir));
+  CHECK(f.Has(kOtherDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may go again",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.PutBack(kOneDir);
+  dirs.WorkOnce(f.now);
+  REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
+  CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
+  CHECK(f.Has(kOneDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: a copy outlives its source", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  REQUIRE(dirs.Copy(kOneDir, kNewDir, "tinker://copy").ok());
+  dirs.Delete(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK(*dirs.ReadText(kNewDir, "copied_as") == "tinker://copy");
+  CHECK(*dirs.SizeOf(kNewDir, "weights") == 5);
+  CHECK(absl::IsNotFound(dirs.Copy(kOneDir, kNewDir, "tinker://again")));
+}
+
+TEST_CASE("StoredCheckpointDirs: only what was there before the listing can be missing",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  CheckpointRow row;
+  row.created_at = absl::ToUnixNanos(f.now);
+  row.dir = kOneDir;
+  CHECK_FALSE(dirs.AreFilesMissing(row));
+  row.dir = kNewDir;
+  CHECK(dirs.AreFilesMissing(row));
+  row.created_at = absl::ToUnixNanos(absl::Now() + absl::Seconds(1));
+  CHECK_FALSE(dirs.AreFilesMissing(row));
+}
+
+TEST_CASE("StoredCheckpointDirs: another installation's place ends the process", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpoints stored = f.Stored();
+  stored.store_id = "other";
+  absl::Status refused;
+  stored.on_refused = [&refused](const absl::Status& status) { refused = status; };
+  StoredCheckpointDirs dirs(stored, absl::Hours(1));
+  dirs.Delete(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(f.Has(kOneDir));
+}
+
+}  // namespace
+}  // namespace lathe::engine
