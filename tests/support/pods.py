@@ -252,6 +252,8 @@ class Pod:
         if folder.exists():
             return folder
         folder.mkdir()
+        # As an emptyDir, which everybody may write.
+        folder.chmod(0o777)
         files = {}
         if "configMap" in volume:
             files = self.cluster.api.get("ConfigMap", volume["configMap"]["name"])["data"]

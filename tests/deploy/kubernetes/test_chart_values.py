@@ -84,8 +84,6 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
     assert configs
     for config in configs:
         options = yaml.safe_load(config["data"]["lathe.yaml"])
-        # The object store's options are the business of a release that has them.
-        options.pop("storage", None)
         for section, key in [("engine", "store_file"), ("engine", "worker_secret_file"),
                              ("engine", "gateway_secret_file")]:
             if key in options.get(section, {}):

@@ -128,7 +128,8 @@ envFrom:
 {{- if .secrets }}
 - {name: secrets, mountPath: /etc/lathe/secrets, readOnly: true}
 {{- end }}
-- {name: run, mountPath: /run/lathe}
+# The program makes its folder /run/lathe itself: an emptyDir is everybody's.
+- {name: run, mountPath: /run}
 - {name: tmp, mountPath: /tmp}
 - {name: data, mountPath: /var/lib/lathe}
 {{- end }}
