@@ -151,6 +151,27 @@ def test_a_file_system_that_cannot_be_written(data):
         assert "Read-only" in worst(found, "files.data_dir")["found"]
 
 
+def test_a_gateway_only_reads_its_data_directory(data):
+    with mounted(data, "-t", "tmpfs", "-o", "ro", "tmpfs"):
+        code, found = doctor(role="gateway", options=["--data-dir", str(data), "--listen", "127.0.0.1:0"])
+        assert errors(found) == set()
+
+
+def test_the_ports_of_a_running_gateway():
+    with LatheServer(tiny_model()) as server:
+        _, found = doctor(role="gateway", options=["--listen", f"127.0.0.1:{server.port}"])
+        assert errors(found) == set()
+        assert "in use by Lathe" in worst(found, "network.listeners")["found"]
+
+
+def test_ranks_of_another_machine(data):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{closed.getsockname()[1]}"
+        _, found = doctor(role="ranks", options=["--data-dir", str(data), "--ranks", "0-0", "--engine", gone])
+        named(found, "network.engines", gone, "refused")
+
+
 def test_a_path_that_is_too_long_for_sockets(data):
     named(doctor(options=[*good(data), "--run-dir", str(data / ("x" * 100))])[1], "files.sockets", "at most 100")
 
@@ -161,6 +182,15 @@ def test_secrets_that_others_can_read(data):
     path.chmod(0o644)
     row = named(doctor(options=good(data))[1], "files.secrets", "0644")
     assert row["remedy"] == f"chmod 600 {path}"
+
+
+def test_a_secret_that_was_mounted(data):
+    """Only its owner could change its rights."""
+    path = data / "admin.key"
+    path.write_text("tml-x\n")
+    path.chmod(0o644)
+    os.chown(path, 1, 1)
+    named(doctor(options=good(data))[1], "files.secrets", "0644", state="warning")
 
 
 def test_attempts_that_were_left(data):
@@ -203,9 +233,17 @@ def test_a_damaged_database(tmp_path):
 def test_a_database_that_does_not_answer(data):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = f"postgres://lathe:hidden@127.0.0.1:{silent.getsockname()[1]}/lathe"
-        _, found = doctor(options=[*good(data), "--store", store])
-        row = named(found, "store")
-        assert "hidden" not in json.dumps(found) and row["found"]
+        process = subprocess.Popen([LATHE, "doctor", "--format", "json", "--", *good(data)], text=True,
+                                   stdout=subprocess.PIPE, env={**os.environ, "LATHE_UP__STORE": store})
+        asking, _ = silent.accept()  # its engine waits while this is open
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                assert b"hidden" not in path.read_bytes()
+        asking.close()
+        output, _ = process.communicate(timeout=60)
+        assert "hidden" not in output
+        found = {row["name"]: [row] for row in json.loads(output)["checks"]}
+        named(found, "store")
 
 
 def test_postgres(data):

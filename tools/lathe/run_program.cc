@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/time/clock.h"
+#include "tools/lathe/program.h"
 
 namespace lathe::cli {
 namespace {
@@ -42,11 +43,12 @@ int ExitCodeOfWait(int status) {
 }  // namespace
 
 absl::StatusOr<ProgramRun> RunProgram(const std::vector<std::string>& arguments,
-                                      absl::Duration limit) {
-  std::vector<std::string> copies = arguments;
-  std::vector<char*> pointers;
-  for (std::string& argument : copies) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
+                                      absl::Duration limit,
+                                      const std::vector<std::string>& additions) {
+  std::vector<std::string> words = arguments;
+  std::vector<std::string> variables = EnvironmentWith(additions);
+  const std::vector<char*> argv = PointersTo(words);
+  const std::vector<char*> envp = PointersTo(variables);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
@@ -57,7 +59,7 @@ absl::StatusOr<ProgramRun> RunProgram(const std::vector<std::string>& arguments,
   posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, pointers[0], &files, nullptr, pointers.data(), environ);
+  const int error = posix_spawn(&pid, argv[0], &files, nullptr, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&files);
   close(ends[1]);
   if (error != 0) {

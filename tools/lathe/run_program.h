@@ -14,10 +14,11 @@ struct ProgramRun {
   std::string output;  // standard output and standard error, as they came
 };
 
-// Runs `arguments`, the first of which is the program's path, with the caller's environment and no
-// input. Returns DeadlineExceeded if it has not ended after `limit`; it is then killed. Returns
-// Unavailable if it cannot be started.
+// Runs `arguments`, the first of which is the program's path, without input. Its environment is the
+// caller's and `additions`, NAME=VALUE, which win. Returns DeadlineExceeded if it has not ended
+// after `limit`; it is then killed. Returns Unavailable if it cannot be started.
 absl::StatusOr<ProgramRun> RunProgram(const std::vector<std::string>& arguments,
-                                      absl::Duration limit);
+                                      absl::Duration limit,
+                                      const std::vector<std::string>& additions = {});
 
 }  // namespace lathe::cli

@@ -61,7 +61,8 @@ struct DoctorReport {
 Role RoleOf(std::string_view name) {
   if (name == "engine") return Role::kEngine;
   if (name == "gateway") return Role::kGateway;
-  return name == "worker" ? Role::kWorker : Role::kUp;
+  if (name == "worker") return Role::kWorker;
+  return name == "ranks" ? Role::kRanks : Role::kUp;
 }
 
 const char* Word(CheckState state) {
@@ -86,8 +87,8 @@ absl::StatusOr<DoctorOptions> ParseDoctorOptions(int argc, const char* const* ar
   if (dashes != end) doctor.arguments.assign(dashes + 1, end);
   OptionSet options("lathe doctor", kDescription);
   options.Add(&doctor.role, "doctor.role", "up",
-              "what will run here: up (everything), engine, gateway or worker",
-              {.choices = {"up", "engine", "gateway", "worker"}});
+              "what will run here: up (everything), engine, gateway, worker or ranks",
+              {.choices = {"up", "engine", "gateway", "worker", "ranks"}});
   options.Add(&doctor.format, "doctor.format", "table", "table or json",
               {.choices = {"table", "json"}});
   options.Add(&doctor.is_offline, "doctor.offline", false, "ask no other machine");
@@ -127,11 +128,12 @@ absl::StatusOr<CheckInput> ReadInput(const DoctorOptions& doctor) {
   CheckInput input{
       .role = RoleOf(doctor.role), .is_offline = doctor.is_offline, .is_deep = doctor.is_deep};
   const bool is_up = input.role == Role::kUp;
+  const bool is_verb = is_up || input.role == Role::kRanks;
   ASSIGN_OR_RETURN(
       const std::string program,
-      FindProgram(ProgramDir(), is_up ? "lathe" : absl::StrCat("lathe-", doctor.role)));
+      FindProgram(ProgramDir(), is_verb ? "lathe" : absl::StrCat("lathe-", doctor.role)));
   input.command = {program};
-  if (is_up) input.command.push_back("up");
+  if (is_verb) input.command.push_back(doctor.role);
   if (!doctor.config_path.empty()) {
     input.command.insert(input.command.end(), {"--config", doctor.config_path});
   }

@@ -22,7 +22,7 @@ struct Finding {
 };
 
 // The processes that will run on this machine.
-enum class Role { kUp, kEngine, kGateway, kWorker };
+enum class Role { kUp, kEngine, kGateway, kWorker, kRanks };
 
 // The machine and the options that the checks look at.
 struct CheckInput {
@@ -44,7 +44,7 @@ struct CheckInput {
   std::string Option(const std::string& key) const;
   // Returns the items of an option that is a list.
   std::vector<std::string> List(const std::string& key) const;
-  // Returns the section of the role's own options: up, engine, gateway or worker.
+  // Returns the section of the role's own options: up, engine, gateway, worker or ranks.
   std::string Section() const;
   // Returns the data directory of the role; an empty path if it has none.
   std::string DataDirPath() const;

@@ -10,6 +10,17 @@
 #include "tools/lathe/doctor/check.h"
 
 namespace lathe::cli {
+namespace {
+
+bool IsLocked(const std::filesystem::path& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
+  close(fd);
+  return !is_free;
+}
+
+}  // namespace
 
 std::string CheckInput::Option(const std::string& key) const {
   const auto found = options.find(key);
@@ -30,6 +41,8 @@ std::string CheckInput::Section() const {
       return "gateway";
     case Role::kWorker:
       return "worker";
+    case Role::kRanks:
+      return "ranks";
   }
   return "";
 }
@@ -54,11 +67,9 @@ bool CheckInput::IsSqlite() const {
 }
 
 bool CheckInput::IsRunning() const {
-  const int fd = open((Data().run() / "lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
-  close(fd);
-  return !is_free;
+  // The locks of `lathe up` and of an engine.
+  return IsLocked(Data().run() / "lock") || IsLocked(Data().path() / "engine.lock") ||
+         IsLocked(Data().socket_dir() / "engine.lock");
 }
 
 std::string GibText(double bytes) {

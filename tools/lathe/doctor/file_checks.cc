@@ -15,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/time/clock.h"
@@ -77,20 +78,17 @@ std::vector<Finding> CheckDataDir(const CheckInput& input) {
              .found = absl::StrCat(nearest.string(), " is not a folder"),
              .remedy = "name another folder with --data-dir"}};
   }
-  if (faccessat(AT_FDCWD, nearest.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+  // A gateway only reads checkpoints there.
+  const bool only_reads = input.role == Role::kGateway;
+  if (faccessat(AT_FDCWD, nearest.c_str(), (only_reads ? R_OK : W_OK) | X_OK, AT_EACCESS) != 0) {
     return {{.state = CheckState::kError,
-             .found = absl::StrCat(nearest.string(), " cannot be written: ", std::strerror(errno)),
-             .expected = absl::StrCat("writable for user ", geteuid()),
+             .found = absl::StrCat(nearest.string(), " cannot be ", only_reads ? "read" : "written",
+                                   ": ", std::strerror(errno)),
+             .expected = absl::StrCat("rights for user ", geteuid()),
              .remedy = absl::StrCat("chown ", geteuid(), " ", nearest.string(),
-                                    ", or mount it for writing")}};
+                                    only_reads ? "" : ", or mount it for writing")}};
   }
   if (nearest != dir) return {{.found = absl::StrCat(dir.string(), " will be created")}};
-  if (info.st_uid != geteuid()) {
-    return {{.state = CheckState::kWarning,
-             .found = absl::StrCat(dir.string(), " belongs to user ", info.st_uid),
-             .expected = absl::StrCat("user ", geteuid()),
-             .remedy = absl::StrCat("chown -R ", geteuid(), " ", dir.string())}};
-  }
   return {{.found = dir.string()}};
 }
 
@@ -222,10 +220,8 @@ std::vector<Finding> CheckSecrets(const CheckInput& input) {
     paths = {data.admin_key(), data.socket_dir() / "secret", data.socket_dir() / "gateway.secret"};
   }
   for (const auto& [key, value] : input.options) {
-    const std::string_view name = std::string_view(key).substr(key.find('.') + 1);
-    if (!value.empty() && (name == "tls_key" || name == "engine_key" || name == "secret_file")) {
-      paths.push_back(value);
-    }
+    const bool names_a_secret = absl::EndsWith(key, "_key") || absl::EndsWith(key, "_file");
+    if (!value.empty() && names_a_secret) paths.push_back(value);
   }
   std::vector<Finding> findings;
   int num_files = 0;
@@ -234,10 +230,15 @@ std::vector<Finding> CheckSecrets(const CheckInput& input) {
     if (stat(path.c_str(), &info) != 0) continue;
     ++num_files;
     if ((info.st_mode & 077) == 0) continue;
-    findings.push_back({.state = CheckState::kError,
-                        .found = absl::StrFormat("%s has mode %04o", path, info.st_mode & 07777),
-                        .expected = "readable for its owner only",
-                        .remedy = absl::StrCat("chmod 600 ", path)});
+    // A file of another user was mounted. Only its owner can change its rights.
+    const bool is_ours = info.st_uid == geteuid();
+    const bool is_public = (info.st_mode & 07) != 0;
+    findings.push_back(
+        {.state = is_ours && is_public ? CheckState::kError : CheckState::kWarning,
+         .found = absl::StrFormat("%s has mode %04o", path, info.st_mode & 07777),
+         .expected = "readable for its owner only",
+         .remedy = is_ours ? absl::StrCat("chmod 600 ", path)
+                           : "mount it with fewer rights (Kubernetes: defaultMode: 0400)"});
   }
   if (!findings.empty()) return findings;
   return {{.found = absl::StrCat(num_files, " files, readable for their owner only")}};
@@ -261,21 +262,29 @@ std::vector<Finding> CheckAttempts(const CheckInput& input) {
 }  // namespace
 
 const std::vector<DoctorCheck>& FileChecks() {
+  static const auto& writers =
+      *new std::vector<Role>{Role::kUp, Role::kEngine, Role::kWorker, Role::kRanks};
   static const auto& checks = *new std::vector<DoctorCheck>{
       {.name = "files.data_dir", .why = "all state is there", .run = CheckDataDir},
-      {.name = "files.space", .why = "without room nothing is accepted", .run = CheckSpace},
+      {.name = "files.space",
+       .why = "without room nothing is accepted",
+       .roles = writers,
+       .run = CheckSpace},
       {.name = "files.file_system",
        .why = "what was acknowledged must stay",
        .run = CheckFileSystem},
-      {.name = "files.writes", .why = "each request waits for a durable write", .run = CheckWrites},
+      {.name = "files.writes",
+       .why = "each request waits for a durable write",
+       .roles = writers,
+       .run = CheckWrites},
       {.name = "files.sockets",
        .why = "the kernel bounds the length of their paths",
-       .roles = {Role::kUp, Role::kEngine, Role::kWorker},
+       .roles = writers,
        .run = CheckSockets},
       {.name = "files.secrets", .why = "who reads them is an administrator", .run = CheckSecrets},
       {.name = "files.attempts",
        .why = "unfinished saves take space",
-       .roles = {Role::kUp, Role::kEngine, Role::kWorker},
+       .roles = writers,
        .run = CheckAttempts},
   };
   return checks;

@@ -110,12 +110,13 @@ std::vector<Finding> CheckOpenFiles(const CheckInput& input) {
   int64_t connections = 0;
   if (!absl::SimpleAtoi(input.Option("gateway.max_connections"), &connections)) connections = 1024;
   const auto needed = static_cast<rlim_t>(connections + kOtherFiles);
-  const std::string found = absl::StrCat(limit.rlim_cur, " open files");
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) return {{.found = found}};
-  return {{.state = limit.rlim_cur < kOtherFiles ? CheckState::kError : CheckState::kWarning,
+  // The gateway raises its limit to the hard one.
+  const std::string found = absl::StrCat(limit.rlim_max, " open files");
+  if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= needed) return {{.found = found}};
+  return {{.state = limit.rlim_max < kOtherFiles ? CheckState::kError : CheckState::kWarning,
            .found = found,
            .expected = absl::StrCat("at least ", needed),
-           .remedy = absl::StrCat("ulimit -n ", needed,
+           .remedy = absl::StrCat("ulimit -Hn ", needed,
                                   " (systemd: LimitNOFILE, Docker: --ulimit "
                                   "nofile)")}};
 }
@@ -182,7 +183,7 @@ const std::vector<DoctorCheck>& HostChecks() {
   static const auto& checks = *new std::vector<DoctorCheck>{
       {.name = "host.cpu_features",
        .why = "workers on CPUs have kernels for AVX2 and AVX-512",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckCpuFeatures},
       {.name = "host.cpus", .why = "too many threads slow each other down", .run = CheckCpus},
       {.name = "host.memory",
@@ -195,7 +196,7 @@ const std::vector<DoctorCheck>& HostChecks() {
        .run = CheckProcesses},
       {.name = "host.shared_memory",
        .why = "ranks on GPUs exchange data there",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckSharedMemory},
       {.name = "host.clock",
        .why = "certificates, keys and time limits depend on it",

@@ -158,6 +158,9 @@ std::vector<Finding> CheckTokenizers(const CheckInput& input) {
 std::vector<Finding> CheckMemoryOfModels(const CheckInput& input) {
   const std::vector<ModelFolder> models = FoundModels(input);
   if (models.empty()) return {{.state = CheckState::kSkipped, .found = "no model was found"}};
+  if (!input.DataDirPath().empty() && input.IsRunning()) {
+    return {{.state = CheckState::kSkipped, .found = "Lathe runs and has its memory"}};
+  }
   if (input.Option(absl::StrCat(input.Section(), ".device")) == "cuda") {
     return {{.state = CheckState::kSkipped, .found = "the weights are on GPUs"}};
   }

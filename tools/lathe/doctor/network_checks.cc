@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -17,6 +18,7 @@
 #include "libs/common/listener/tls_files.h"
 #include "tools/lathe/certs/certificate.h"
 #include "tools/lathe/doctor/check.h"
+#include "tools/lathe/launch/http_get.h"
 #include "tools/lathe/launch/listen_address.h"
 
 namespace lathe::cli {
@@ -42,14 +44,26 @@ constexpr Listener kListeners[] = {
     {"metrics.engine_listen", ""},
     {"metrics.worker_listen", ""},
     {"worker.version_listen", ""},
+    {"ranks.metrics_listen", ""},
 };
 
 // Metrics and versions travel in the clear; docs/listeners.md says to keep them on private
 // networks.
 bool IsPublic(const Listener& listener) { return *listener.tls != '\0'; }
 
+// Returns true if a Lathe answers probes on one of the addresses.
+bool AnswersOnAPage(const CheckInput& input) {
+  return std::any_of(std::begin(kListeners), std::end(kListeners), [&](const Listener& listener) {
+    const absl::StatusOr<ListenAddress> address =
+        ParseListenAddress(input.Option(listener.option), listener.option);
+    return address.ok() && address->port != 0 && Accepts(*address) &&
+           AnswersOk(address->Reachable(), "/livez");
+  });
+}
+
 std::vector<Finding> CheckListeners(const CheckInput& input) {
-  const bool is_running = !input.DataDirPath().empty() && input.IsRunning();
+  const bool is_running =
+      (!input.DataDirPath().empty() && input.IsRunning()) || AnswersOnAPage(input);
   std::vector<Finding> findings;
   for (const Listener& listener : kListeners) {
     const std::string text = input.Option(listener.option);
@@ -252,7 +266,7 @@ const std::vector<DoctorCheck>& NetworkChecks() {
        .run = CheckCertificates},
       {.name = "network.engines",
        .why = "gateways and workers serve nothing without an engine",
-       .roles = {Role::kGateway, Role::kWorker},
+       .roles = {Role::kGateway, Role::kWorker, Role::kRanks},
        .asks_other_machines = true,
        .run = CheckEngines},
   };

@@ -43,6 +43,7 @@ std::vector<Finding> CheckOptions(const CheckInput& input) {
 
 std::vector<Finding> CheckStore(const CheckInput& input) {
   std::vector<std::string> command = input.command;
+  std::vector<std::string> variables;
   if (input.role == Role::kUp) {
     const absl::StatusOr<std::string> engine = FindProgram(ProgramDir(), "lathe-engine");
     if (!engine.ok()) {
@@ -50,13 +51,13 @@ std::vector<Finding> CheckStore(const CheckInput& input) {
                .found = std::string(engine.status().message()),
                .remedy = "install Lathe again"}};
     }
-    // `lathe up` gives its engine these options as flags.
     command = {*engine, "--data-dir", input.Data().path()};
-    if (!input.Store().empty()) command.insert(command.end(), {"--store", input.Store()});
+    // Its password must not be in the arguments, which every user of the machine can read.
+    if (!input.Store().empty()) variables = {absl::StrCat("LATHE_ENGINE__STORE=", input.Store())};
   }
   command.push_back(input.is_deep ? "--check-store=deep" : "--check-store=quick");
   const absl::StatusOr<ProgramRun> run =
-      RunProgram(command, input.is_deep ? kDeepStoreLimit : kStoreLimit);
+      RunProgram(command, input.is_deep ? kDeepStoreLimit : kStoreLimit, variables);
   if (!run.ok()) {
     return {{.state = CheckState::kError,
              .found = std::string(run.status().message()),
@@ -113,8 +114,9 @@ std::vector<Finding> CheckDriver(const CheckInput& input) {
   }
   if (version == 0) return {{.state = CheckState::kSkipped, .found = "no NVIDIA driver"}};
   const std::string found = absl::StrCat("NVIDIA driver ", version);
-  if (version >= kOldestDriver) return {{.found = found}};
-  return {{.state = CheckState::kError,
+  const std::string device = input.Option(absl::StrCat(input.Section(), ".device"));
+  if (version >= kOldestDriver || device == "cpu") return {{.found = found}};
+  return {{.state = device == "cuda" ? CheckState::kError : CheckState::kWarning,
            .found = found,
            .expected = absl::StrCat(kOldestDriver, " or later"),
            .remedy = "install a newer driver on the host"}};

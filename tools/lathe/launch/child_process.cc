@@ -6,39 +6,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
+#include "tools/lathe/program.h"
 
 namespace lathe::cli {
 namespace {
 
-std::string NameOf(const std::string& entry) { return entry.substr(0, entry.find('=')); }
-
 std::vector<std::string> ChildEnvironment(const ChildSpec& spec) {
-  std::vector<std::string> environment = spec.overrides;
-  const auto is_overridden = [&spec](const std::string& entry) {
-    return std::any_of(spec.overrides.begin(), spec.overrides.end(),
-                       [&](const std::string& other) { return NameOf(other) == NameOf(entry); });
-  };
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!is_overridden(*entry)) environment.emplace_back(*entry);
-  }
+  std::vector<std::string> environment = EnvironmentWith(spec.overrides);
   for (const std::string& addition : spec.environment) {
-    if (std::getenv(NameOf(addition).c_str()) == nullptr) environment.push_back(addition);
+    const std::string name = addition.substr(0, addition.find('='));
+    if (std::getenv(name.c_str()) == nullptr) environment.push_back(addition);
   }
   return environment;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 // Runs between fork and exec; makes only async-signal-safe calls.
@@ -85,8 +70,8 @@ absl::StatusOr<pid_t> SpawnChild(const ChildSpec& spec) {
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::vector<std::string> arguments = spec.arguments;
   std::vector<std::string> environment = ChildEnvironment(spec);
-  const std::vector<char*> argument_pointers = Pointers(arguments);
-  const std::vector<char*> environment_pointers = Pointers(environment);
+  const std::vector<char*> argument_pointers = PointersTo(arguments);
+  const std::vector<char*> environment_pointers = PointersTo(environment);
   const pid_t parent = getpid();
   // A signal must not run our handlers in the child.
   sigset_t all;
