@@ -131,7 +131,7 @@ envFrom:
 # The program makes its folder /run/lathe itself: an emptyDir is everybody's.
 - {name: run, mountPath: /run}
 - {name: tmp, mountPath: /tmp}
-- {name: data, mountPath: /var/lib/lathe}
+- {name: data, mountPath: /var/lib/lathe{{ if .onlyReads }}, readOnly: true{{ end }}}
 {{- end }}
 
 {{- /* Secrets that only engines have. */ -}}
