@@ -10,6 +10,8 @@
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/rpc/cluster_secret.h"
+#include "libs/common/rpc/delivered_header.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe::gateway {
 namespace {
@@ -18,6 +20,11 @@ namespace {
 constexpr char kNotLeader[] = "not_leader";
 // Error code of an engine that does not accept the gateway's secret.
 constexpr char kNotAGateway[] = "not_a_gateway";
+
+// The stream has reported it by then.
+constexpr absl::Duration kDeliveryKept = absl::Seconds(1);
+// Failed requests are few. A flood of them costs each call no more than a look at these.
+constexpr size_t kMaxDeliveries = 64;
 
 }  // namespace
 
@@ -34,6 +41,21 @@ EngineClient::EngineClient(const std::vector<std::string>& addresses, const Dial
 void EngineClient::Prove(grpc::ClientContext& context) const {
   absl::MutexLock lock(&mu_);
   if (!secret_.empty()) context.AddMetadata(kGatewaySecretHeader, secret_);
+}
+
+void EngineClient::NoteDelivered(const std::string& request_id, const std::string& api_key) {
+  absl::MutexLock lock(&mu_);
+  if (deliveries_.size() == kMaxDeliveries) deliveries_.pop_front();
+  deliveries_.push_back({request_id, api_key, SteadyNow()});
+}
+
+void EngineClient::ReportDelivered(const std::string& api_key, grpc::ClientContext& context) {
+  absl::MutexLock lock(&mu_);
+  const absl::Time oldest = SteadyNow() - kDeliveryKept;
+  while (!deliveries_.empty() && deliveries_.front().noted < oldest) deliveries_.pop_front();
+  for (const Delivery& delivery : deliveries_) {
+    if (delivery.api_key == api_key) context.AddMetadata(kDeliveredHeader, delivery.request_id);
+  }
 }
 
 void EngineClient::ReadSecret() {
@@ -66,6 +88,7 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
   SetDeadline(state->context, timeout);
   if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
   Prove(state->context);
+  ReportDelivered(api_key, state->context);
   Peer& peer = peers_[current_];
   const LiveCall live(*this, peer, state->context, stop);
   const auto begin = [&](auto&& handler) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -96,6 +97,10 @@ class EngineClient {
                                     absl::Duration timeout = kDefaultTimeout,
                                     CallStop* stop = nullptr);
 
+  // Notes that the answer of a failed request was written to a client of `api_key`. The key's calls
+  // of the next second report it, so that the engine does not take them for earlier ones.
+  void NoteDelivered(const std::string& request_id, const std::string& api_key);
+
   // Ends all calls in progress with Cancelled.
   void CancelAll();
 
@@ -149,6 +154,8 @@ class EngineClient {
     CallStop* const stop_;
     bool is_abandoned_ = false;  // guarded by the client's mu_
   };
+  // Adds to `context` what was noted for the key.
+  void ReportDelivered(const std::string& api_key, grpc::ClientContext& context);
   // Returns the error of a call that failed.
   static absl::Status Failed(const LiveCall& call, const grpc::Status& status);
 
@@ -159,6 +166,12 @@ class EngineClient {
   mutable absl::Mutex mu_;
   std::string secret_ ABSL_GUARDED_BY(mu_);  // empty: none
   std::set<LiveCall*> calls_ ABSL_GUARDED_BY(mu_);
+  struct Delivery {
+    std::string request_id;
+    std::string api_key;
+    absl::Time noted;
+  };
+  std::deque<Delivery> deliveries_ ABSL_GUARDED_BY(mu_);  // oldest first
   // Calls that gRPC has not given its status yet.
   int64_t num_unanswered_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -66,9 +66,12 @@ Response EncodeResult(const Request& request, v1::OperationResult result) {
 // Encodes a result, and acknowledges it once its answer was written whole. Only the client knows
 // what it has received; this comes closest.
 Response AnswerWith(v1::OperationResult result, const Request& request,
-                    const std::string& request_id, WatchClient& watch) {
+                    const std::string& request_id, const RouteContext& context) {
+  const bool has_failed = result.has_error();
   Response response = EncodeResult(request, std::move(result));
-  response.on_written = [&watch, request_id, api_key = request.api_key] {
+  response.on_written = [&watch = context.watch, &engine = context.engine, has_failed, request_id,
+                         api_key = request.api_key] {
+    if (has_failed) engine.NoteDelivered(request_id, api_key);
     watch.Acknowledge(request_id, api_key);
   };
   return response;
@@ -96,7 +99,7 @@ asio::awaitable<FinalAnswer> Fetch(const RouteContext& context, const Request& r
   absl::StatusOr<v1::GetResultResponse> answer = co_await context.engine.Call(
       &EngineClient::AsyncStub::GetResult, question, request.api_key, TimeLeft(deadline));
   if (answer.ok() && answer->has_result()) {
-    co_return AnswerWith(std::move(*answer->mutable_result()), request, request_id, context.watch);
+    co_return AnswerWith(std::move(*answer->mutable_result()), request, request_id, context);
   }
   if (answer.ok()) poll.RecordQueueState(answer->queue_state(), answer->queue_state_reason());
   if (answer.ok() || IsTransient(answer.status())) co_return std::nullopt;
@@ -130,7 +133,7 @@ asio::awaitable<FinalAnswer> Await(const RouteContext& context, const Request& r
     if (!poll->is_settled()) break;
     FailPoint("gateway.poll.woken");
     if (poll->result() != nullptr) {
-      co_return AnswerWith(*poll->result(), request, request_id, context.watch);
+      co_return AnswerWith(*poll->result(), request, request_id, context);
     }
     FinalAnswer answer = co_await Fetch(context, request, request_id, *poll, deadline);
     // After the hold there is no further attempt.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/cluster_secret.h"
+#include "libs/common/rpc/delivered_header.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
 
@@ -47,6 +48,14 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
   ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(MetadataOf(context, kApiKeyHeader)));
   RETURN_IF_ERROR(CheckScopes(caller, access.scopes(), "the API key"));
   return caller;
+}
+
+void RecordDeliveries(Runtime& runtime, const Caller& caller,
+                      const grpc::CallbackServerContext& context) {
+  const auto [begin, end] = context.client_metadata().equal_range(kDeliveredHeader);
+  for (auto it = begin; it != end; ++it) {
+    runtime.RecordDelivered(caller.tenant_id, std::string(it->second.data(), it->second.size()));
+  }
 }
 
 absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,

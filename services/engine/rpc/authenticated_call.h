@@ -32,6 +32,10 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
 
+// Records the deliveries that the metadata reports, before the call that follows them.
+void RecordDeliveries(Runtime& runtime, const Caller& caller,
+                      const grpc::CallbackServerContext& context);
+
 // Returns the owner of the key that asked for a signed link with `access`. OutOfRange
 // ("link_ended"): the key has expired or was revoked, or may not ask for such a link any more.
 absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,

@@ -51,7 +51,8 @@ EngineService::Reactor* EngineService::SubmitRequest(Context* context, RpcAccess
   const auto run = [this, context, reactor, access, request, response] {
     RunChange<Submit>(
         runtime_, keys_, context, reactor, access,
-        [this, request](const Caller& caller) {
+        [this, context, request](const Caller& caller) {
+          RecordDeliveries(runtime_, caller, *context);
           return builder_.Build(caller.tenant_id, *request);
         },
         [response](const engine::Answer& answer) { Fill(answer, response); });
