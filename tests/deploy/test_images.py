@@ -119,7 +119,7 @@ def test_the_list_of_contents_is_valid_and_complete(docker, image, target, tmp_p
     packages = {package["name"]: package["versionInfo"]
                 for package in json.loads(file.read_text())["packages"]}
     assert packages[f"lathe-{target}"] == images.version()
-    # What dpkg says inside is what the list says.
+    # The list names the packages that dpkg names.
     installed = shell(docker, image, "dpkg-query -W -f '${Package} ${Version}\\n'").stdout
     assert len(installed.splitlines()) > 80
     for name, version in (line.split() for line in installed.splitlines()):

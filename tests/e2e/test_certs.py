@@ -160,7 +160,7 @@ def test_engine_gateway_and_worker_work_over_these_certificates(service, monkeyp
     api = RawApi(service, key)
     model = RawModel(api)
     assert "error" not in api.result(model.forward_backward().json()), service.logs()
-    # Who does not know the authority refuses the gateway.
+    # A client that does not know the authority refuses the gateway.
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         httpx.get(service.url + "/livez", timeout=10, verify=ssl.create_default_context())

@@ -68,7 +68,7 @@ def test_a_stopped_group_gives_its_models_to_another_and_comes_back(service):
     service.bring_back("a")
     service.wait_formed()
     assert service.describe()["a"]["drain"] == ""
-    # Nobody could take over from the last group: it ends at once, and its models wait for it.
+    # No group could take over from the last one: it ends at once, and its models wait for it.
     assert service.stop("a") == 0
     assert service.stop("b") == 0
     assert "not possible: group is 'b': no other group" in service.log("rank1")

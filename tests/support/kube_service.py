@@ -12,7 +12,7 @@ from support.kube_cluster import KubeCluster
 from support.lathe_server import ROOT, tiny_model
 from support.postgres_cluster import PostgresCluster
 
-# What the service has for its client; a tokenizer comes from the model's folder.
+# The client of the tests works offline: it takes the tokenizer from the model's folder.
 CLIENT_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

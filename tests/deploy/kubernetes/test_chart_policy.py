@@ -8,7 +8,7 @@ from support.helm import CASES, NAMESPACE, RELEASE, render
 from support.kube_schemas import pod_templates
 from support.network_policies import Network
 
-# What the values say exists already.
+# The values name these objects, which exist already.
 EXTERNAL = {
     "secrets": {"lathe-store", "lathe-s3", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
                 "lathe-own-worker", "lathe-first-key", "lathe-test-key"},
