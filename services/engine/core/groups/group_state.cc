@@ -12,11 +12,11 @@ namespace {
 
 std::string WaitReason(const Group& group) {
   if (group.removed()) return "waiting for a worker group of the base model";
-  if (group.attached) return absl::StrFormat("%s is loading", group.row.base_model);
-  const bool is_alone = group.ranks.size() == 1;
   const std::string waits =
-      is_alone ? absl::StrFormat("waiting for a worker of %s", group.row.base_model)
-               : absl::StrFormat("waiting for %s", MissingRanks(group));
+      group.attached ? absl::StrFormat("%s is loading", group.row.base_model)
+      : group.ranks.size() == 1
+          ? absl::StrFormat("waiting for a worker of %s", group.row.base_model)
+          : absl::StrFormat("waiting for %s", MissingRanks(group));
   // If the group is degraded, WhyDegraded reports the deaths instead.
   if (group.deaths.empty() || group.degraded) return waits;
   return absl::StrFormat("%s; the last one: %s", waits, group.last_death);

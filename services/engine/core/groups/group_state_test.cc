@@ -34,6 +34,25 @@ TEST_CASE("Group state: five deaths in ten minutes degrade a group, with the rea
                                              "while loading base"));
 }
 
+TEST_CASE("Group state: the last death is shown while the next worker loads", "[core]") {
+  CoreHarness h;
+  DieLoading(h, 1);
+  h.AttachWorker("p", /*ready=*/false);
+  CHECK(h.queue_state->reason == "base is loading; the last one: signal 11 while loading base");
+}
+
+TEST_CASE("Group state: a worker's own words are kept, though its exit is reported first",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker("p", /*ready=*/false);
+  h.Post(WorkerExited{"g", /*pid=*/17, LossCause::kCrashed, "exit code 78"});
+  h.attached = false;
+  h.Post(WorkerDetached{"g", /*process_gone=*/true, LossCause::kCrashed, "it cannot be loaded"});
+  CHECK(h.queue_state->reason ==
+        "waiting for a worker of base; the last one: exit code 78: it cannot be loaded while "
+        "loading base");
+}
+
 TEST_CASE("Group state: the next try is shown and comes closer", "[core]") {
   CoreHarness h;
   DieLoading(h, 5);

@@ -176,6 +176,9 @@ void OnWorkerDetached(State& s, const WorkerDetached& event) {
     Detach(*group);
     group->hello.reset();
   }
+  // The worker's own words say more than its exit code, which may be reported first.
+  const bool explained = event.cause == LossCause::kCrashed && !event.how.empty();
+  if (rank->exit && explained) rank->exit->how = absl::StrCat(rank->exit->how, ": ", event.how);
   if (event.process_gone || rank->exit) {
     const Loss loss = rank->exit ? Loss{true, rank->exit->cause, rank->exit->how, event.rank}
                                  : Loss{true, event.cause, event.how, event.rank};
