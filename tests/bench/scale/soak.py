@@ -243,6 +243,7 @@ class Soak:
                       f"{early / MIB:.0f} to {late / MIB:.0f} MiB, at most {most / MIB:.0f} MiB",
                       late <= FLAT_FACTOR * early + FLAT_BYTES)
         repeats = sum(client.api.repeats for client in self.clients)
+        repeats += self.beside["repeats"] if self.beside else 0
         yield Row("requests of honest clients that had to be repeated", "0", str(repeats),
                   repeats == 0)
         yield Row("failed with a reason", "", str(dict(self.history.failed) or "none"), None)

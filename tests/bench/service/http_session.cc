@@ -1,11 +1,13 @@
 #include "tests/bench/service/http_session.h"
 
 #include <array>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <limits>
 #include <stdexcept>
 
@@ -17,6 +19,9 @@ namespace {
 
 namespace http = boost::beast::http;
 
+constexpr std::chrono::milliseconds kRepeatPause{500};
+constexpr int kMaxRepeats = 120;
+
 constexpr char kSdkHeader[] = "\r\nX-Stainless-Package-Version: bench";
 
 }  // namespace
@@ -25,6 +30,12 @@ asio::awaitable<std::string> HttpSession::Post(std::string_view path, std::strin
                                                std::string_view content_type,
                                                std::string_view accept) {
   HttpAnswer answer = co_await Exchange(path, body, content_type, accept);
+  for (int i = 0; i < kMaxRepeats && answer.status == 503; ++i) {
+    ++num_repeats_;
+    asio::steady_timer timer(socket_.get_executor(), kRepeatPause);
+    co_await timer.async_wait(asio::use_awaitable);
+    answer = co_await Exchange(path, body, content_type, accept);
+  }
   if (answer.status != 200) {
     throw std::runtime_error(absl::StrCat(AbslView(path), ": ", answer.status, " ", answer.body));
   }

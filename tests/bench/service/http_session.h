@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,8 @@ class HttpSession {
   HttpSession(const asio::any_io_executor& executor, Target target)
       : socket_(executor), target_(std::move(target)) {}
 
-  // Returns the response body. Throws if the connection breaks or the status is not 200.
+  // Returns the response body. Repeats what got 503, as the SDK does. Throws if the connection
+  // breaks, for another status than 200, and after a minute of 503.
   asio::awaitable<std::string> Post(std::string_view path, std::string_view body,
                                     std::string_view content_type = kJson,
                                     std::string_view accept = kJson);
@@ -44,9 +46,13 @@ class HttpSession {
                                        std::string_view accept = kJson);
   void Close();
 
+  // Number of requests that Post sent again.
+  int64_t num_repeats() const { return num_repeats_; }
+
  private:
   asio::ip::tcp::socket socket_;
   Target target_;
+  int64_t num_repeats_ = 0;
   boost::beast::flat_buffer buffer_;
 };
 

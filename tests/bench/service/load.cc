@@ -9,6 +9,7 @@
 #include <boost/asio/use_future.hpp>
 #include <boost/system/system_error.hpp>
 #include <future>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -108,7 +109,11 @@ json Load::Steps(const json& command) {
     clients.push_back(StepUntil(*trainers_[i], end, kind, timings));
   }
   RunAll(std::move(clients));
-  return Summary(timings, MsSince(begin) / 1000);
+  json summary = Summary(timings, MsSince(begin) / 1000);
+  summary["repeats"] =
+      std::accumulate(trainers_.begin(), trainers_.end(), int64_t{0},
+                      [](int64_t sum, const auto& one) { return sum + one->num_repeats(); });
+  return summary;
 }
 
 json Load::OpenIdlePolls(const json& command) {

@@ -34,6 +34,8 @@ class Trainer {
   // Polls once. Returns false if the result is not available yet. Throws if it is an error.
   asio::awaitable<bool> Poll(const std::string& request_id, std::string_view accept = kJson);
 
+  // Number of requests that it sent again, as the service was not ready for them.
+  int64_t num_repeats() const { return session_.num_repeats(); }
   const std::string& model_id() const { return model_id_; }
 
  private:
