@@ -113,6 +113,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.core.max_samplers_per_tenant = settings.max_samplers_per_tenant;
   options.core.max_unfetched_results_per_tenant = settings.max_unfetched_results_per_tenant;
   options.core.max_unfetched_bytes_per_tenant = settings.max_unfetched_bytes_per_tenant;
+  options.core.max_unfetched_results_total = settings.max_unfetched_results_total;
   options.checkpoints_dir = checkpoints_dir;
   options.stored_checkpoints = stored_checkpoints;
   options.trash_kept = settings.trash_kept;

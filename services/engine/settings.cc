@@ -135,6 +135,10 @@ void AddTenantLimits(OptionSet& options, Settings& settings) {
               "removed; limits and 0 as for sessions");
   options.Add(&settings.max_unfetched_bytes_per_tenant, "engine.max_unfetched_bytes_per_tenant",
               defaults.max_unfetched_bytes_per_tenant, "the same for the bytes of these results");
+  options.Add(&settings.max_unfetched_results_total, "engine.max_unfetched_results_total",
+              defaults.max_unfetched_results_total,
+              "the same results of all tenants; above it the tenant with most of them loses its "
+              "oldest; 0: no limit");
 }
 
 void AddLoraDefaults(OptionSet& options, Settings& settings) {
@@ -240,7 +244,8 @@ absl::Status CheckSettings(const Settings& settings) {
       {"max_sessions_per_tenant", settings.max_sessions_per_tenant},
       {"max_samplers_per_tenant", settings.max_samplers_per_tenant},
       {"max_unfetched_results_per_tenant", settings.max_unfetched_results_per_tenant},
-      {"max_unfetched_bytes_per_tenant", settings.max_unfetched_bytes_per_tenant}};
+      {"max_unfetched_bytes_per_tenant", settings.max_unfetched_bytes_per_tenant},
+      {"max_unfetched_results_total", settings.max_unfetched_results_total}};
   for (const auto& [name, limit] : limits) {
     if (limit >= 0) continue;
     return absl::InvalidArgumentError(

@@ -43,6 +43,7 @@ struct Settings {
   int64_t max_samplers_per_tenant = 0;
   int64_t max_unfetched_results_per_tenant = 0;
   int64_t max_unfetched_bytes_per_tenant = 0;
+  int64_t max_unfetched_results_total = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   ServerOptions servers;

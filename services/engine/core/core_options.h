@@ -79,6 +79,9 @@ struct CoreOptions {
   int64_t max_samplers_per_tenant = 100'000;
   int64_t max_unfetched_results_per_tenant = 131'072;
   int64_t max_unfetched_bytes_per_tenant = int64_t{8} << 30;
+  // Bounds the memory that finished results of all tenants take in the engine, some 1.5 KB each.
+  // Above it, the tenant with most of them loses its oldest; 0: no limit.
+  int64_t max_unfetched_results_total = 262'144;
 };
 
 }  // namespace lathe::engine

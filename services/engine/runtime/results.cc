@@ -6,6 +6,13 @@
 #include "absl/strings/str_cat.h"
 
 namespace lathe::engine {
+namespace {
+
+int64_t Cost(const std::string& bytes) {
+  return Results::kEntryBytes + static_cast<int64_t>(bytes.size());
+}
+
+}  // namespace
 
 std::string Results::Hold(std::string bytes) {
   absl::MutexLock lock(&mu_);
@@ -38,7 +45,7 @@ void Results::Finish(const std::string& result_id, const std::string& request_id
   SharedBytes bytes = std::move(found->second);
   held_.erase(found);
   if (recent_.contains(request_id)) return;
-  recent_bytes_ += static_cast<int64_t>(bytes->size());
+  recent_bytes_ += Cost(*bytes);
   recent_[request_id] = {std::move(bytes), order_.insert(order_.end(), request_id)};
   while (recent_bytes_ > max_recent_bytes_ && !order_.empty()) DropLocked(order_.front());
 }
@@ -46,7 +53,7 @@ void Results::Finish(const std::string& result_id, const std::string& request_id
 void Results::DropLocked(const std::string& request_id) {
   const auto found = recent_.find(request_id);
   if (found == recent_.end()) return;
-  recent_bytes_ -= static_cast<int64_t>(found->second.bytes->size());
+  recent_bytes_ -= Cost(*found->second.bytes);
   const auto age = found->second.age;
   recent_.erase(found);
   order_.erase(age);  // last: `request_id` may be this entry

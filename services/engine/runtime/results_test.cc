@@ -26,7 +26,7 @@ TEST_CASE("Results: the first result of a request stays", "[runtime]") {
 }
 
 TEST_CASE("Results: the least recently used leave memory above the bound", "[runtime]") {
-  Results results(25);
+  Results results(2 * (Results::kEntryBytes + 10) + 5);
   for (const char* id : {"r1", "r2"}) {
     results.HoldAs(id, std::string(10, 'x'));
     results.Finish(id, id);
@@ -40,7 +40,7 @@ TEST_CASE("Results: the least recently used leave memory above the bound", "[run
 }
 
 TEST_CASE("Results: dropped results make room", "[runtime]") {
-  Results results(25);
+  Results results(2 * (Results::kEntryBytes + 10) + 5);
   for (const char* id : {"r1", "r2"}) {
     results.HoldAs(id, std::string(10, 'x'));
     results.Finish(id, id);

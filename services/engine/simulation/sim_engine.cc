@@ -211,12 +211,19 @@ void SimEngine::CheckUsageIsStored() const {
     throw Violation("I6", name_ + " counts other sessions, samplers or results than the store has");
   }
   const CoreOptions& options = world_.swarm.core;
+  int64_t num_unfetched = 0;
+  int64_t most_unfetched = 0;
   for (const auto& [id, usage] : PublishedUsage()) {
+    num_unfetched += usage.unfetched_results;
+    most_unfetched = std::max(most_unfetched, usage.unfetched_results);
     const bool is_over = usage.unfetched_results > options.max_unfetched_results_per_tenant ||
                          usage.unfetched_bytes > options.max_unfetched_bytes_per_tenant;
     if (usage.unfetched_results <= 1 || !is_over) continue;
     throw Violation("I6", absl::StrFormat("%s has %d unfetched results of %d bytes", id,
                                           usage.unfetched_results, usage.unfetched_bytes));
+  }
+  if (num_unfetched > options.max_unfetched_results_total && most_unfetched > 1) {
+    throw Violation("I6", absl::StrFormat("%d unfetched results are kept", num_unfetched));
   }
 }
 

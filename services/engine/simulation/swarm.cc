@@ -117,6 +117,7 @@ void DrawMoves(Random& random, Swarm& swarm) {
 void DrawTenantLimits(Random& random, CoreOptions& o) {
   if (random.Chance(250)) o.max_unfetched_results_per_tenant = random.Between(1, 12);
   if (random.Chance(150)) o.max_unfetched_bytes_per_tenant = random.Between(100, 1500);
+  if (random.Chance(150)) o.max_unfetched_results_total = random.Between(2, 20);
   if (random.Chance(200)) o.max_samplers_per_tenant = random.Between(1, 5);
   if (random.Chance(150)) o.max_sessions_per_tenant = random.Between(1, 2);
 }

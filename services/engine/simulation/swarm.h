@@ -90,7 +90,8 @@ struct Swarm {
   bool may_drop_results() const {
     const CoreOptions defaults;
     return core.max_unfetched_results_per_tenant < defaults.max_unfetched_results_per_tenant ||
-           core.max_unfetched_bytes_per_tenant < defaults.max_unfetched_bytes_per_tenant;
+           core.max_unfetched_bytes_per_tenant < defaults.max_unfetched_bytes_per_tenant ||
+           core.max_unfetched_results_total < defaults.max_unfetched_results_total;
   }
   bool limits_samplers() const {
     return core.max_samplers_per_tenant < CoreOptions().max_samplers_per_tenant;

@@ -31,7 +31,10 @@ from support.lathe_server import free_port
 from support.process_memory import resident_bytes
 
 HERE = pathlib.Path(__file__).resolve().parent
-ENGINE = ("--session-timeout", f"{SESSION_TIMEOUT}s", "--session-kept", f"{SESSION_KEPT}s",
+# Results that nobody fetches stay for a day. So few of them may that the bound is reached early.
+MAX_UNFETCHED = 4096
+ENGINE = ("--max-unfetched-results-total", str(MAX_UNFETCHED),
+          "--session-timeout", f"{SESSION_TIMEOUT}s", "--session-kept", f"{SESSION_KEPT}s",
           "--gap-timeout", f"{GAP_TIMEOUT}s", "--snapshot-interval", "2s")
 MIB = 1 << 20
 STEP_PAUSE = 0.5  # seconds between two steps of an honest client

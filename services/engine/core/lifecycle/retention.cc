@@ -64,7 +64,15 @@ void ForgetRequests(State& s) {
   if (s.is_forgetting) AskToContinue(s);
 }
 
-// The unfetched result to remove next; nullptr: no tenant is above its limits any more.
+// The oldest unfetched result of the tenant that has most; nullptr: there is room for all.
+const std::string* NextAboveTotal(const State& s) {
+  const int64_t limit = s.options.max_unfetched_results_total;
+  if (limit == 0 || s.num_unfetched <= limit) return nullptr;
+  const auto& [count, tenant_id] = *s.tenants_by_unfetched.rbegin();
+  return count > 1 ? &s.unfetched.at(tenant_id).begin()->second : nullptr;
+}
+
+// The unfetched result to remove next; nullptr: no limit is exceeded any more.
 const std::string* NextRemoved(State& s) {
   std::set<std::string>& tenants = s.follow_ups.unfetched;
   while (!tenants.empty()) {
@@ -72,7 +80,7 @@ const std::string* NextRemoved(State& s) {
     if (IsOverUnfetched(s, tenant_id)) return &s.unfetched.at(tenant_id).begin()->second;
     tenants.erase(tenants.begin());
   }
-  return nullptr;
+  return NextAboveTotal(s);
 }
 
 }  // namespace

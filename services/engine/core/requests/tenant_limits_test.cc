@@ -71,6 +71,28 @@ TEST_CASE("Limits: unfetched results above the limit are removed, the oldest fir
   CHECK(t.Usage().unfetched_results == 3);
 }
 
+TEST_CASE("Limits: above the total, the tenant with most unfetched results loses its oldest",
+          "[core]") {
+  CoreOptions options;
+  options.max_unfetched_results_total = 5;
+  Holder t(options);
+  const std::vector<CallId> calls = t.Train(1, 4);  // 5 with that of the model's creation
+  CHECK_FALSE(t.IsRemoved(calls[0]));
+  const std::string other =
+      t.h.NewModel(t.h.NewSession(SessionOrdering::kSerial, "small"), 0, "small");
+  t.h.Tick();
+  CHECK(t.Usage().unfetched_results == 4);
+  const CallId gradient = t.h.Train(other, 1, OperationKind::kForwardBackward, "", "small");
+  t.h.RunWorker();
+  t.h.Tick();
+  CHECK(t.Usage().unfetched_results == 3);
+  CHECK(t.IsRemoved(calls[0]));
+  CHECK_FALSE(t.IsRemoved(calls[1]));
+  CHECK_FALSE(t.IsRemoved(gradient));
+  t.h.RestartEngine();
+  CHECK(t.Usage().unfetched_results == 3);
+}
+
 TEST_CASE("Limits: the bytes of unfetched results are limited, one result always stays", "[core]") {
   CoreOptions options;
   options.max_unfetched_bytes_per_tenant = 1;

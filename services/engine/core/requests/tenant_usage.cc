@@ -7,6 +7,15 @@ namespace {
 
 bool IsUnfetched(const RequestRow& row) { return row.delivered_at == 0 && row.result_bytes > 0; }
 
+void ChangeUnfetched(State& s, const RequestRow& row, int64_t sign) {
+  const int64_t before = UsageOf(s, row.tenant_id).unfetched_results;
+  s.tenants_by_unfetched.erase({before, row.tenant_id});
+  if (before + sign > 0) s.tenants_by_unfetched.emplace(before + sign, row.tenant_id);
+  s.num_unfetched += sign;
+  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_results, sign);
+  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_bytes, sign * row.result_bytes);
+}
+
 bool MakesSampler(const Request& request) {
   return request.plan != nullptr && !request.plan->sampling_session_id.empty();
 }
@@ -30,8 +39,7 @@ TenantUsage UsageOf(const State& s, const std::string& tenant_id) {
 void AddUnfetched(State& s, const RequestRow& row) {
   if (!IsUnfetched(row)) return;
   s.unfetched[row.tenant_id].emplace(row.done_at, row.request_id);
-  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_results, +1);
-  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_bytes, row.result_bytes);
+  ChangeUnfetched(s, row, +1);
   s.follow_ups.unfetched.insert(row.tenant_id);
 }
 
@@ -40,8 +48,7 @@ void RemoveUnfetched(State& s, const RequestRow& row) {
   const auto of_tenant = s.unfetched.find(row.tenant_id);
   of_tenant->second.erase({row.done_at, row.request_id});
   if (of_tenant->second.empty()) s.unfetched.erase(of_tenant);
-  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_results, -1);
-  ChangeUsage(s, row.tenant_id, &TenantUsage::unfetched_bytes, -row.result_bytes);
+  ChangeUnfetched(s, row, -1);
 }
 
 void ChangeReserved(State& s, const Request& request, int64_t sign) {

@@ -112,8 +112,10 @@ struct State {
   int64_t num_queueing_tenants = 0;          // tenants with unfinished requests
   // Unfetched results by tenant, oldest first; absent: none.
   std::map<std::string, std::set<std::pair<int64_t, std::string>>> unfetched;
-  std::map<std::string, QuotaRow> quotas;   // by tenant; absent: no limits
-  std::map<std::string, RateWindow> rates;  // tenants with a rate limit
+  std::set<std::pair<int64_t, std::string>> tenants_by_unfetched;  // key: number of these results
+  int64_t num_unfetched = 0;                                       // of all tenants
+  std::map<std::string, QuotaRow> quotas;                          // by tenant; absent: no limits
+  std::map<std::string, RateWindow> rates;                         // tenants with a rate limit
 
   // Groups whose samples are to be placed again, "": those without a group. By group: the order of
   // acceptance from which on they still are.
