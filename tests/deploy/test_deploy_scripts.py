@@ -1,0 +1,52 @@
+"""Scripts that packages bring, without containers."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support.lathe_server import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+from packaging_steps import deb  # noqa: E402
+
+UNITS = {"lathe": "lathe.service lathe-engine.service lathe-gateway.service",
+         "lathe-worker-cpu": "'lathe-worker@*.service'"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A file system with what an administrator has added to both packages."""
+    wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True)
+    for unit in ("lathe.service", "lathe-gateway.service", "lathe-worker@0-3.service",
+                 "lathe-other.service"):
+        (wants / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
+    (tmp_path / "etc/lathe").mkdir()
+    for name in ("lathe.yaml", "environment"):
+        (tmp_path / "etc/lathe" / name).touch()
+    (tmp_path / "var/lib/lathe").mkdir(parents=True)
+    (tmp_path / "var/lib/lathe/lathe.db").touch()
+    return tmp_path
+
+
+def run_postrm(name, root, action):
+    subprocess.run(["sh", "-s", action], input=deb.postrm(name, UNITS[name]), text=True, check=True,
+                   env={**os.environ, "DPKG_ROOT": str(root)})
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+def test_a_purge_takes_secrets_and_enabled_units_and_leaves_the_data(root):
+    wants = "etc/systemd/system/multi-user.target.wants"
+    assert len(run_postrm("lathe", root, "remove")) == 7
+    assert run_postrm("lathe-worker-cpu", root, "purge") == {
+        f"{wants}/lathe.service", f"{wants}/lathe-gateway.service", f"{wants}/lathe-other.service",
+        "etc/lathe/lathe.yaml", "etc/lathe/environment", "var/lib/lathe/lathe.db"}
+    assert run_postrm("lathe", root, "purge") == {
+        f"{wants}/lathe-other.service", "var/lib/lathe/lathe.db"}
+    assert not (root / "etc/lathe").exists()
+
+
+def test_a_purge_leaves_certificates_of_the_administrator(root):
+    (root / "etc/lathe/tls.crt").touch()
+    assert "etc/lathe/tls.crt" in run_postrm("lathe", root, "purge")
