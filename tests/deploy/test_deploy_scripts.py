@@ -1,4 +1,4 @@
-"""Scripts that packages bring, without containers."""
+"""Scripts that packages and Compose files bring, without containers."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ from support.lathe_server import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 from packaging_steps import deb  # noqa: E402
 
+COMPOSE = ROOT / "deploy/compose"
 UNITS = {"lathe": "lathe.service lathe-engine.service lathe-gateway.service",
          "lathe-worker-cpu": "'lathe-worker@*.service'"}
 
@@ -50,3 +51,29 @@ def test_a_purge_takes_secrets_and_enabled_units_and_leaves_the_data(root):
 def test_a_purge_leaves_certificates_of_the_administrator(root):
     (root / "etc/lathe/tls.crt").touch()
     assert "etc/lathe/tls.crt" in run_postrm("lathe", root, "purge")
+
+
+# By engine: what the command `lathe` says there, and its exit code.
+STANDBY = ("lathe: not_leader: another engine leads", 69)
+AWAY = ("lathe: not_running: no engine answers", 69)
+
+
+@pytest.mark.parametrize("engine_a, engine_b, code, stdout, stderr", [
+    (("made", 0), STANDBY, 0, "made\n", ""),
+    (STANDBY, ("made", 0), 0, "made\n", ""),
+    (("lathe: not_found: no key k1", 2), STANDBY, 1, "", "lathe: not_found: no key k1\n"),
+    (STANDBY, ("lathe: not_found: no key k1", 2), 1, "", "lathe: not_found: no key k1\n"),
+    (AWAY, STANDBY, 1, "", AWAY[0] + "\n"),
+    (STANDBY, STANDBY, 1, "", STANDBY[0] + "\n"),
+])
+def test_the_command_of_compose_prints_why_the_leader_refuses(tmp_path, engine_a, engine_b, code, stdout,
+                                                             stderr):
+    answers = "\n".join(f"  *engine-{name}) echo '{text}'; exit {status} ;;"
+                        for name, (text, status) in (("a", engine_a), ("b", engine_b)))
+    program = tmp_path / "lathe"
+    program.write_text(f'#!/bin/sh\ncase "$*" in\n{answers}\nesac\n')
+    program.chmod(0o755)
+    done = subprocess.run(["sh", COMPOSE / "init.sh", "lathe", "keys", "list"], capture_output=True,
+                          text=True, check=False,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (done.returncode, done.stdout, done.stderr) == (code, stdout, stderr)
