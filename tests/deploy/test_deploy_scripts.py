@@ -1,10 +1,12 @@
 """Scripts that packages and Compose files bring, without containers."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
+import yaml
 from support.lathe_server import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -77,3 +79,15 @@ def test_the_command_of_compose_prints_why_the_leader_refuses(tmp_path, engine_a
                           text=True, check=False,
                           env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert (done.returncode, done.stdout, done.stderr) == (code, stdout, stderr)
+
+
+def test_prometheus_of_compose_loads_the_alert_rules():
+    volumes = yaml.safe_load((COMPOSE / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
+    mounts = {target: source for source, target in
+              (volume.split(":")[:2] for volume in volumes if volume.startswith("."))}
+    config = mounts["/etc/prometheus/prometheus.yml"]
+    rules = yaml.safe_load((COMPOSE / config).read_text())["rule_files"]
+    assert rules
+    for rule in rules:
+        path = pathlib.Path(COMPOSE, mounts[rule]).resolve()
+        assert path == ROOT / "deploy/monitoring/alerts.yml" and path.exists()
