@@ -168,7 +168,10 @@ absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store)
     RETURN_IF_ERROR(WriteWorkerSecret(settings.run_dir, settings.worker_secret));
     return settings.worker_secret;
   }
-  if (!IsSharedStore(settings.store)) return LoadOrMakeSecret(settings.run_dir);
+  if (!IsSharedStore(settings.store)) {
+    absl::StatusOr<std::string> secret = LoadSecret(settings.run_dir);
+    if (!absl::IsNotFound(secret.status())) return secret;
+  }
   ASSIGN_OR_RETURN(const std::string key, store.Secret("worker_secret"));
   return ShareSecret(settings.run_dir, key);
 }
