@@ -91,3 +91,21 @@ def test_prometheus_of_compose_loads_the_alert_rules():
     for rule in rules:
         path = pathlib.Path(COMPOSE, mounts[rule]).resolve()
         assert path == ROOT / "deploy/monitoring/alerts.yml" and path.exists()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_cron_job_of_backups_keeps_the_newest_and_removes_none_after_a_failure(tmp_path, code):
+    manifest = yaml.safe_load((ROOT / "deploy/kubernetes/backup-cronjob.yaml").read_text())
+    container, = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    folder = tmp_path / "backup"
+    for day in range(10, 30):
+        (folder / f"lathe-2020-01-{day}").mkdir(parents=True)
+    program = tmp_path / "lathe"
+    program.write_text(f'#!/bin/sh\n[ "$1 $4" = "backup --out" ] && mkdir "$5" && exit {code}\n')
+    program.chmod(0o755)
+    script = container["args"][0].replace("/backup/", f"{folder}/")
+    done = subprocess.run([*container["command"], script], check=False,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    left = sorted(path.name for path in folder.iterdir())
+    assert done.returncode == code
+    assert len(left) == (14 if code == 0 else 21) and left[-2] == "lathe-2020-01-29"
