@@ -11,7 +11,7 @@ LONGEST_FIRST = [
     "test_postgres_restarts.py", "test_e_checkpoints.py", "test_d_workers.py", "test_d_ranks.py",
     "test_c_sessions.py",
     # e2e
-    "test_examples.py", "test_memory.py", "test_groups.py", "test_keys.py",
+    "test_backup.py", "test_examples.py", "test_memory.py", "test_groups.py", "test_keys.py",
     "test_external_weights.py", "test_stream_resume.py", "test_sampler_versions.py",
     "test_bad_values.py", "test_retrieve_futures.py", "test_tls.py", "test_launchers.py",
     "test_checkpoints.py", "test_postgres.py",
@@ -22,7 +22,7 @@ LONGEST_FIRST = [
     "test_rl.py", "test_distillation.py",
 ]
 # Files whose tests share nothing that would be worth keeping together.
-SPLIT = ("test_chaos.py", "test_postgres_restarts.py", "test_store_commits.py", "test_d_ranks.py",
+SPLIT = ("test_backup.py", "test_chaos.py", "test_postgres_restarts.py", "test_store_commits.py", "test_d_ranks.py",
          "test_examples.py", "test_rl.py", "test_distillation.py")
 
 

@@ -49,15 +49,21 @@ wait_for() {
   done
 }
 
-# Runs `lathe` at each engine until one of them leads.
+# Runs `lathe` at each engine until one of them leads. If none does what it is asked, prints why the
+# leader does not, and not that the others stand by.
 at_leader() {
+  reason= standby=
   for engine in $engines; do
     if told=$(lathe "$@" --run-dir "/run/$engine" 2>&1); then
       printf '%s\n' "$told"
       return
     fi
+    case $told in
+      *not_leader*) standby=$told ;;
+      *) reason=$told ;;
+    esac
   done
-  printf '%s\n' "$told" >&2
+  printf '%s\n' "${reason:-$standby}" >&2
   return 1
 }
 

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -39,6 +38,7 @@
 #include "services/engine/leadership/leadership.h"
 #include "services/engine/leadership/process_name.h"
 #include "services/engine/metrics.h"
+#include "services/engine/one_task.h"
 #include "services/engine/readiness.h"
 #include "services/engine/rpc/accounts_service.h"
 #include "services/engine/rpc/admin_service.h"
@@ -54,14 +54,13 @@
 #include "services/engine/settings.h"
 #include "services/engine/stop_signal.h"
 #include "services/engine/store/data_dir_lock.h"
-#include "services/engine/store/describe_store.h"
+#include "services/engine/store/database_view.h"
 #include "services/engine/store/open_store.h"
 #include "services/engine/store/transaction_watch.h"
 
 namespace lathe::engine {
 namespace {
 
-constexpr int kExitIo = 74;  // sysexits.h: EX_IOERR
 // After a signal, the longest time for which pending commits wait for an unavailable database.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
 // As for reads of a database. A client waits for them.
@@ -169,7 +168,10 @@ absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store)
     RETURN_IF_ERROR(WriteWorkerSecret(settings.run_dir, settings.worker_secret));
     return settings.worker_secret;
   }
-  if (!IsSharedStore(settings.store)) return LoadOrMakeSecret(settings.run_dir);
+  if (!IsSharedStore(settings.store)) {
+    absl::StatusOr<std::string> secret = LoadSecret(settings.run_dir);
+    if (!absl::IsNotFound(secret.status())) return secret;
+  }
   ASSIGN_OR_RETURN(const std::string key, store.Secret("worker_secret"));
   return ShareSecret(settings.run_dir, key);
 }
@@ -243,7 +245,7 @@ absl::Status OpenStoredCheckpoints(const Settings& settings, Opened& opened) {
                    OpenObjectStore(settings.storage, kObjectWorkPatience));
   stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
-  ASSIGN_OR_RETURN(const std::string secret, opened.store->Secret("object_store_id"));
+  ASSIGN_OR_RETURN(const std::string secret, opened.store->Secret(kObjectStoreId));
   stored.store_id = Sha256Hex(secret).substr(0, 32);
   stored.on_refused = [](const absl::Status& status) {
     LogError("the object store cannot be used", {{"error", status.message()}});
@@ -376,18 +378,6 @@ void LogServing(const Settings& settings, const Runtime& runtime, const Servers&
                       {"worker_port", servers.worker_port()}});
 }
 
-// Describes the store on standard output and returns the exit code.
-int PrintStore(const Settings& settings) {
-  const absl::StatusOr<std::string> text =
-      DescribeStore(settings.store, settings.data_dir, settings.check_store == "deep");
-  if (text.ok()) {
-    std::printf("%s\n", text->c_str());
-    return 0;
-  }
-  std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
-  return IsUserError(text.status()) ? kExitConfiguration : kExitUnavailable;
-}
-
 // Reads the keys, and makes the first admin key. Returns the exit code of a failure.
 std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
   absl::Status status = keys.Refresh();
@@ -476,7 +466,7 @@ int main(int argc, char** argv) {
   // Files that the engine creates are accessible to their owner only.
   umask(077);
   lathe::engine::Settings settings = lathe::engine::ParseSettings(argc, argv);
-  if (!settings.check_store.empty()) return lathe::engine::PrintStore(settings);
+  if (settings.task) return lathe::engine::RunTask(*settings.task, settings);
   lathe::InitLogging("engine", settings.log_level);
   if (const absl::Status status = lathe::ArmFailPoints("engine"); !status.ok()) {
     return lathe::engine::Fail(status, lathe::kExitConfiguration);

@@ -1,9 +1,7 @@
 #include "services/engine/settings.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +16,6 @@ namespace lathe::engine {
 
 namespace {
 
-constexpr std::string_view kCheckStore = "--check-store=";
 constexpr size_t kMinSecretLength = 32;
 
 void AddListeners(OptionSet& options, Settings& settings) {
@@ -153,25 +150,11 @@ void AddLoraDefaults(OptionSet& options, Settings& settings) {
               {.flag = "lora-target-modules"});
 }
 
-// Takes --check-store out of the arguments. It is no option, because no file should have it.
-// Returns quick, deep, or an empty text if it is not there.
-std::string TakeCheckStore(int& argc, char** argv) {
-  char** const end = argv + argc;
-  char** const found = std::find_if(argv, end, [](std::string_view argument) {
-    return argument == "--check-store=quick" || argument == "--check-store=deep";
-  });
-  if (found == end) return "";
-  const std::string depth(std::string_view(*found).substr(kCheckStore.size()));
-  std::rotate(found, found + 1, end);
-  --argc;
-  return depth;
-}
-
 }  // namespace
 
 Settings ParseSettings(int argc, char** argv) {
   Settings settings;
-  settings.check_store = TakeCheckStore(argc, argv);
+  settings.task = TakeTask(argc, argv);
   OptionSet options("lathe-engine", "Orders, schedules and keeps the work of a Lathe service.");
   options.Add(&settings.data_dir, "engine.data_dir", "", "directory of all durable data",
               {.required = true});

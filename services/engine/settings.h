@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "libs/common/object_store/storage_options.h"
 #include "services/engine/leadership/leadership.h"
+#include "services/engine/one_task.h"
 #include "services/engine/rpc/servers.h"
 
 namespace lathe::engine {
@@ -22,9 +24,8 @@ struct Settings {
   std::string data_dir;
   std::string run_dir;
   std::string log_level;
-  std::string config_path;  // of --config; empty: none
-  // quick or deep: only describes the store and ends. Empty: the engine runs.
-  std::string check_store;
+  std::string config_path;      // of --config; empty: none
+  std::optional<OneTask> task;  // nothing: the engine serves
   std::string metrics_listen;
   absl::Duration gap_timeout;
   absl::Duration session_timeout;

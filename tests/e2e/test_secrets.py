@@ -1,6 +1,7 @@
 """Secrets that come from files: `lathe secrets`, the first admin key, and what an engine refuses."""
 
 import os
+import shutil
 import stat
 import subprocess
 
@@ -69,3 +70,21 @@ def test_an_engine_makes_its_first_admin_key_once(tmp_path):
             process.wait(30)
             process.stdout.close()
     assert key_file.read_text() == made
+
+
+def test_an_engine_keeps_its_secrets_when_its_folder_of_sockets_is_emptied(tmp_path):
+    """As systemd does with RUNTIME_DIRECTORY at each stop. Other machines have copies of them."""
+    seen = []
+    for _ in range(2):
+        run_dir = tmp_path / "run"
+        shutil.rmtree(run_dir, ignore_errors=True)
+        with subprocess.Popen(
+                [str(BIN / "lathe-engine"), "--data-dir", str(tmp_path / "data"), "--run-dir",
+                 str(run_dir)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            try:
+                assert any('"serving"' in line for line in process.stdout)
+                seen.append([(run_dir / name).read_text() for name in ("secret", "gateway.secret")])
+            finally:
+                process.terminate()
+                process.stdout.read()
+    assert seen[0] == seen[1]

@@ -5,12 +5,12 @@
         engine.compose("-f", file, "up", "-d")
 
 Needs root, Debian's docker.io and runc, and a kernel with overlayfs and bridges. It changes no rule
-of the firewall and no setting of the kernel. The environment may set:
+of the firewall and no setting of the kernel, and uses no containerd of the machine. A process of its
+own (docker_guard.py) cleans up, also when the tests are killed. The environment may set:
   LATHE_REQUIRE_DOCKER=1       a machine that cannot run containers fails the tests, and skips none
   LATHE_TEST_CGROUP_PARENT     cgroup of the containers, for machines that do other work too
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -19,16 +19,16 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
 import pytest
+from support import docker_guard
 from support.lathe_server import ROOT
 
 START_SECONDS = 60
-STOP_SECONDS = 60
-# Bridge of a swarm, which Docker leaves to the machine.
-SWARM_BRIDGE = pathlib.Path("/sys/class/net/docker_gwbridge")
+STOP_SECONDS = 240
 COMPOSE = ROOT / ".venv-deploy/bin/docker-compose"
 
 
@@ -75,7 +75,8 @@ class DockerEngine:
         # A short path, because the length of socket paths is limited.
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="dkr-", dir="/tmp"))
         self.process = None
-        self._had_swarm_bridge = SWARM_BRIDGE.exists()
+        self._containerd = None
+        self._guard = None
         self.env = {**os.environ, "DOCKER_HOST": f"unix://{self.dir}/docker.sock",
                     "DOCKER_BUILDKIT": "1", "DOCKER_CONFIG": str(self.dir / "client")}
 
@@ -91,17 +92,12 @@ class DockerEngine:
         return self
 
     def __exit__(self, *_):
-        if self.process is not None and self.process.poll() is None:
-            self._remove_everything()
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self._unmount()
-        if not self._had_swarm_bridge and SWARM_BRIDGE.exists():
-            subprocess.run(["ip", "link", "del", SWARM_BRIDGE.name], check=False, capture_output=True)
+        if self._guard is not None:
+            self._guard.stdin.close()
+            self._guard.wait(STOP_SECONDS)
+        for process in (self.process, self._containerd):
+            if process is not None:
+                process.wait(STOP_SECONDS)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _start(self):
@@ -109,7 +105,7 @@ class DockerEngine:
         files = min(16384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         settings = {
             "data-root": f"{self.dir}/data", "exec-root": f"{self.dir}/exec",
-            "pidfile": f"{self.dir}/pid", "hosts": [f"unix://{self.dir}/docker.sock"],
+            "pidfile": f"{self.dir}/dockerd.pid", "containerd": f"{self.dir}/containerd.sock", "hosts": [f"unix://{self.dir}/docker.sock"],
             "storage-driver": "overlay2", "log-level": "warn", "bridge": "none",
             "default-ulimits": {"nofile": {"Name": "nofile", "Hard": files, "Soft": files}},
             "default-address-pools": [{"base": _free_networks(), "size": 24}],
@@ -118,15 +114,33 @@ class DockerEngine:
         if parent := os.environ.get("LATHE_TEST_CGROUP_PARENT"):
             settings["cgroup-parent"] = parent
         (self.dir / "daemon.json").write_text(json.dumps(settings), encoding="utf-8")
-        with open(self.dir / "dockerd.log", "wb") as log:
-            self.process = subprocess.Popen(["dockerd", "--config-file", self.dir / "daemon.json"],
-                                            stdout=log, stderr=log)
+        self._guard = subprocess.Popen(
+            [sys.executable, ROOT / "tests/support/docker_guard.py", self.dir,
+             str(docker_guard.SWARM_BRIDGE.exists())],
+            stdin=subprocess.PIPE, env=self.env, start_new_session=True)
+        self._start_containerd()
+        self.process = self._start_daemon("dockerd", "--config-file", self.dir / "daemon.json")
         deadline = time.monotonic() + START_SECONDS
         while self.docker("version", check=False).returncode != 0:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 lines = (self.dir / "dockerd.log").read_text(errors="replace").splitlines()
                 raise CannotRun(f"dockerd does not start: {lines[-1] if lines else 'no message'}")
             time.sleep(0.1)
+
+    def _start_daemon(self, *command):
+        """In a session of its own: a signal to the tests' group must not end it before the guard does."""
+        with open(self.dir / f"{command[0]}.log", "wb") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                    start_new_session=True)
+
+    def _start_containerd(self):
+        """dockerd would use the one of the machine, if there is one."""
+        (self.dir / "containerd.toml").write_text(
+            f'version = 2\nroot = "{self.dir}/containerd"\nstate = "{self.dir}/exec/containerd"\n'
+            'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+            f'[grpc]\naddress = "{self.dir}/containerd.sock"\n', encoding="utf-8")
+        self._containerd = self._start_daemon("containerd", "--config", self.dir / "containerd.toml")
+        (self.dir / "containerd.pid").write_text(str(self._containerd.pid), encoding="utf-8")
 
     def docker(self, *arguments, check=True, **options):
         return self._run([find_client(), *arguments], check, options)
@@ -145,19 +159,3 @@ class DockerEngine:
 
     def ids(self, *command):
         return self.docker(*command, check=False).stdout.split()
-
-    def _remove_everything(self):
-        """Containers, and the networks whose bridges would outlive the engine."""
-        if containers := self.ids("ps", "-aq"):
-            self.docker("rm", "-f", "-v", *containers, check=False)
-        self.docker("swarm", "leave", "--force", check=False)
-        if networks := self.ids("network", "ls", "-q", "--filter", "type=custom"):
-            self.docker("network", "rm", *networks, check=False)
-
-    def _unmount(self):
-        """Mounts that an engine left which was killed; the innermost first."""
-        mounts = [line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
-        for mount in reversed(mounts):
-            if mount.startswith(f"{self.dir}/"):
-                with contextlib.suppress(OSError):
-                    subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)

@@ -83,9 +83,23 @@ absl::Status DataDir::Create() const {
     RETURN_IF_ERROR(MakePrivateFolder(socket_dir_));
     RETURN_IF_ERROR(CheckOwner(socket_dir_));
   }
+  return CreateSecret();
+}
+
+absl::Status DataDir::CreateSecret() const {
   const fs::path secret = socket_dir_ / "secret";
-  if (fs::exists(secret)) return absl::OkStatus();
-  return WriteFileAtomically(secret, RandomId(kSecretBytes) + "\n", 0600);
+  const fs::path kept = run() / "secret";
+  std::string text = RandomId(kSecretBytes);
+  for (const fs::path& path : {kept, secret}) {
+    if (const absl::StatusOr<std::string> found = ReadTextFile(path); found.ok() && !found->empty()) {
+      text = *found;
+    }
+  }
+  for (const fs::path& path : {kept, secret}) {
+    if (ReadTextFile(path).value_or("") == text) continue;
+    RETURN_IF_ERROR(WriteFileAtomically(path, text + "\n", 0600));
+  }
+  return absl::OkStatus();
 }
 
 std::string DefaultDataDir() {

@@ -33,10 +33,13 @@ class DataDir {
   std::string SocketAddress(const std::string& listener) const;
 
   // Creates missing folders with mode 0700, and the workers' `secret` file (0600) in the socket
-  // folder. Errors: permission, cannot_create.
+  // folder. run() keeps a copy, because systemd empties other socket folders at each stop. Errors:
+  // permission, cannot_create.
   absl::Status Create() const;
 
  private:
+  absl::Status CreateSecret() const;
+
   std::filesystem::path path_;
   std::filesystem::path socket_dir_;
 };

@@ -39,6 +39,16 @@ TEST_CASE("The workers' secret outlives a second start", "[data_dir]") {
   CHECK(*ReadTextFile(dir.run() / "secret") == secret);
 }
 
+TEST_CASE("The workers' secret outlives a socket folder that was emptied", "[data_dir]") {
+  const TempDir temp;
+  const DataDir dir(temp.path() / "data", temp.path() / "run");
+  REQUIRE(dir.Create().ok());
+  const std::string secret = *ReadTextFile(dir.socket_dir() / "secret");
+  std::filesystem::remove_all(dir.socket_dir());
+  REQUIRE(dir.Create().ok());
+  CHECK(*ReadTextFile(dir.socket_dir() / "secret") == secret);
+}
+
 TEST_CASE("Sockets move to a short path when the directory's is long", "[data_dir]") {
   const TempDir temp;
   const DataDir dir(temp.path() / std::string(100, 'x'));

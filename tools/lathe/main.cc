@@ -7,6 +7,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/version.h"
 #include "tools/lathe/commands/audit_command.h"
+#include "tools/lathe/commands/backup_command.h"
 #include "tools/lathe/commands/certs_command.h"
 #include "tools/lathe/commands/checkpoints_command.h"
 #include "tools/lathe/commands/config_command.h"
@@ -62,6 +63,10 @@ constexpr Verb kVerbs[] = {
     {"checkpoints", CheckpointsCommand,
      "  lathe checkpoints trash              lists the folders in the trash\n"
      "  lathe checkpoints adopt DIR          makes one of them a checkpoint again\n"},
+    {"backup", BackupCommand,
+     "  lathe backup --out DIR               copies database and files while the service runs\n"},
+    {"restore", RestoreCommand,
+     "  lathe restore --from DIR             fills an empty data directory from a backup\n"},
     {"certs", CertsCommand,
      "  lathe certs init --out DIR --name N  makes a private CA and certificates, or renews them\n"
      "  lathe certs renew --out DIR          renews those that end soon\n"},

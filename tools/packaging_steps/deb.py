@@ -1,5 +1,6 @@
 """The .deb packages: `lathe` (CLI, gateway, engine) and `lathe-worker-cpu` (worker, export, libtorch),
-with systemd units and the user `lathe`. Removal and purge leave /var/lib/lathe."""
+with systemd units and the user `lathe`. Removal and purge leave /var/lib/lathe; a purge takes the
+configuration and its secrets."""
 
 import pathlib
 import shutil
@@ -32,8 +33,20 @@ systemctl stop UNITS
 """
 _POSTRM = """#!/bin/sh
 set -e
-# The data of /var/lib/lathe stays, also after a purge: it may be the only copy of trained weights.
+if [ "$1" = purge ]; then
+  # Links of enabled units, which systemctl does not remove without the unit.
+  for unit in UNITS; do
+    find "$DPKG_ROOT/etc/systemd/system" -mindepth 2 -type l -name "$unit" -delete 2>/dev/null || true
+  done
+CONFIGURATION
+fi
 [ ! -d /run/systemd/system ] || systemctl daemon-reload
+"""
+_PURGE_CONFIGURATION = """\
+  # Other files of /etc/lathe, such as certificates, stay. So does the data of /var/lib/lathe: it may
+  # be the only copy of trained weights.
+  rm -f "$DPKG_ROOT/etc/lathe/lathe.yaml" "$DPKG_ROOT/etc/lathe/environment"
+  [ ! -d "$DPKG_ROOT/etc/lathe" ] || rmdir --ignore-fail-on-non-empty "$DPKG_ROOT/etc/lathe"
 """
 
 
@@ -81,12 +94,17 @@ def _make_package(build, out, name, components, summary, text, depends, recommen
                "".join(f"{field}: {value}\n" for field, value in fields.items() if value), 0o644)
         _write(control / "postinst", _POSTINST.replace("UNITS", units), 0o755)
         _write(control / "prerm", _PRERM.replace("UNITS", units), 0o755)
-        _write(control / "postrm", _POSTRM, 0o755)
+        _write(control / "postrm", postrm(name, units), 0o755)
         project.set_times(root)
         package = out / f"{name}_{project.version()}_{_ARCHITECTURE}.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z6", "--build", root, package],
                        check=True, stdout=subprocess.DEVNULL)
     return package
+
+
+def postrm(name, units):
+    configuration = _PURGE_CONFIGURATION if name == "lathe" else ""
+    return _POSTRM.replace("UNITS", units).replace("CONFIGURATION\n", configuration)
 
 
 def _libraries(root, name):

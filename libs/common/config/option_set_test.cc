@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
+#include "libs/common/version.h"
 
 namespace lathe {
 namespace {
@@ -361,7 +362,8 @@ TEST_CASE("Help and version are answered without an error", "[config]") {
   CHECK(absl::IsCancelled(help));
   CHECK(absl::StrContains(help.message(), "--num-threads"));
   CHECK(absl::StrContains(help.message(), "longest poll"));
-  CHECK(Example().Parse({"--version"}).message() == "lathe-example 0.1.0\n");
+  CHECK(Example().Parse({"--version"}).message() ==
+        absl::StrCat("lathe-example ", std::string(kVersion), "\n"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -44,10 +45,12 @@ absl::Status Replace(const std::filesystem::path& path, const std::string& secre
 
 }  // namespace
 
-absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir) {
+absl::StatusOr<std::string> LoadSecret(const std::filesystem::path& run_dir) {
   const std::filesystem::path path = run_dir / kWorkerSecretFile;
-  const absl::Status made = WriteNew(path, RandomId(kSecretBytes));
-  if (!made.ok()) return made;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return absl::NotFoundError(absl::StrCat(path.string(), " does not exist"));
+  }
   std::ifstream file(path);
   std::string secret;
   std::getline(file, secret);

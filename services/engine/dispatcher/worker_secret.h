@@ -8,8 +8,8 @@
 
 namespace lathe::engine {
 
-// Returns the text of RUN_DIR/secret. Creates the file (mode 0600) if it is missing.
-absl::StatusOr<std::string> LoadOrMakeSecret(const std::filesystem::path& run_dir);
+// Returns the text of RUN_DIR/secret. NotFound: there is no such file.
+absl::StatusOr<std::string> LoadSecret(const std::filesystem::path& run_dir);
 
 // Writes the secret of workers to RUN_DIR/secret, in place of an earlier one.
 absl::Status WriteWorkerSecret(const std::filesystem::path& run_dir, const std::string& secret);
@@ -17,8 +17,8 @@ absl::Status WriteWorkerSecret(const std::filesystem::path& run_dir, const std::
 // Writes the secret of gateways to RUN_DIR/gateway.secret, in place of an earlier one.
 absl::Status WriteGatewaySecret(const std::filesystem::path& run_dir, const std::string& secret);
 
-// Returns the secret that all engines on one store share, derived from `key` in the store, because
-// workers move between engines. Replaces the content of RUN_DIR/secret.
+// Returns the secret that follows from `key` in the store: all engines on one store share it, and
+// it outlives RUN_DIR. Replaces the content of RUN_DIR/secret.
 absl::StatusOr<std::string> ShareSecret(const std::filesystem::path& run_dir,
                                         const std::string& key);
 

@@ -10,6 +10,7 @@ import socket
 import urllib.request
 
 from fake_lathe import is_alive
+from support.lathe_server import ROOT
 from support.waiting import wait_until
 
 
@@ -277,7 +278,8 @@ def test_wrong_usage_exits_2(bench):
     assert bench.run("upp").returncode == 2
     result = bench.run("up", "--modle", "x")
     assert (result.returncode, "did you mean '--model'?" in result.stderr) == (2, True)
-    assert bench.run("version").stdout == "lathe 0.1.0\n"
+    version = re.search(r'kVersion = "([\d.]+)"', (ROOT / "libs/common/version.h").read_text())[1]
+    assert bench.run("version").stdout == f"lathe {version}\n"
     assert "lathe up" in bench.run("--help").stdout
 
 

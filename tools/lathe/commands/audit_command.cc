@@ -1,15 +1,9 @@
 #include "tools/lathe/commands/audit_command.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +11,7 @@
 #include "absl/time/time.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
-#include "libs/common/files/sync_directory.h"
+#include "libs/common/files/new_file.h"
 #include "libs/common/json/json.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/admin_client.h"
@@ -25,50 +19,6 @@
 
 namespace lathe::cli {
 namespace {
-
-// A file that did not exist before. It is removed again unless Sync completes it.
-class NewFile {
- public:
-  explicit NewFile(std::filesystem::path path) : path_(std::move(path)) {}
-  NewFile(const NewFile&) = delete;
-  ~NewFile() {
-    if (fd_ < 0) return;
-    close(fd_);
-    if (!is_complete_) unlink(path_.c_str());
-  }
-
-  // Returns AlreadyExists if there is a file of this name.
-  absl::Status Open() {
-    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return fd_ >= 0 ? absl::OkStatus() : Error("cannot create ");
-  }
-
-  absl::Status Write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = write(fd_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return Error("cannot write ");
-      text.remove_prefix(static_cast<size_t>(written));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Sync() {
-    if (fsync(fd_) != 0) return Error("cannot sync ");
-    RETURN_IF_ERROR(SyncDirectory(std::filesystem::absolute(path_).parent_path()));
-    is_complete_ = true;
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status Error(const char* what) const {
-    return absl::ErrnoToStatus(errno, absl::StrCat(what, path_.string()));
-  }
-
-  const std::filesystem::path path_;
-  int fd_ = -1;
-  bool is_complete_ = false;
-};
 
 std::string LineOf(const v1::ExportedAuditEntry& exported) {
   const v1::AuditEntry& entry = exported.entry();

@@ -89,9 +89,41 @@ void PostgresConnection::Begin() {
   Guard([&] { transaction_ = std::make_unique<pqxx::work>(session_); });
 }
 
+void PostgresConnection::BeginSnapshot() {
+  Begin();
+  Execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+}
+
 void PostgresConnection::Commit() {
   Guard([&] { transaction().commit(); });
   transaction_.reset();
+}
+
+void PostgresConnection::CopyOut(const std::string& table, const std::vector<std::string>& columns,
+                                 const std::function<void(const std::string&)>& take) {
+  Guard([&] {
+    pqxx::stream_from reader(transaction(), table, columns.begin(), columns.end());
+    std::string line;
+    while (reader.get_raw_line(line)) {
+      if (!line.empty() && line.back() == '\n') line.pop_back();
+      take(line);
+    }
+    reader.complete();
+  });
+}
+
+void PostgresConnection::CopyIn(const std::string& table, const std::vector<std::string>& columns,
+                                const std::function<bool(std::string&)>& next) {
+  Guard([&] {
+// The newer stream_to takes no raw lines.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    pqxx::tablewriter writer(transaction(), table, columns.begin(), columns.end());
+#pragma GCC diagnostic pop
+    std::string line;
+    while (next(line)) writer.write_raw_line(line);
+    writer.complete();
+  });
 }
 
 void PostgresStatement::Bind(int64_t value) { texts_.push_back(absl::StrCat(value)); }

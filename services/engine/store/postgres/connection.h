@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -79,8 +80,18 @@ class PostgresConnection final : public SqlConnection {
   // works through a connection pooler.
   int64_t SessionPid();
   void Begin();
+  // Begins one that only reads, and sees the database as of its first statement.
+  void BeginSnapshot();
   // Commits the transaction. Throws pqxx::in_doubt_error if the outcome is unknown.
   void Commit();
+
+  // Gives `take` the lines of COPY … TO STDOUT, without their ends. `columns`: names as SQL has
+  // them. Inside a transaction.
+  void CopyOut(const std::string& table, const std::vector<std::string>& columns,
+               const std::function<void(const std::string&)>& take);
+  // Sends such lines, until `next` returns false.
+  void CopyIn(const std::string& table, const std::vector<std::string>& columns,
+              const std::function<bool(std::string&)>& next);
 
  private:
   friend class GroupCommit;

@@ -18,6 +18,8 @@
 #include <pqxx/prepared_statement>
 #include <pqxx/result>
 #include <pqxx/row>
+#include <pqxx/stream_from>
+#include <pqxx/tablewriter>
 #include <pqxx/transaction>
 
 namespace lathe::engine {

@@ -77,6 +77,11 @@ absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection) {
   return ReadSchema(connection);
 }
 
+void MakeSchema(PostgresConnection& connection, const Schema& schema) {
+  connection.Execute(kCreateVersion);
+  for (const Migration& step : schema.migrations) connection.Execute(step.postgres);
+}
+
 absl::Status PreparePostgres(PostgresConnection& connection, const Schema& schema) {
   ASSIGN_OR_RETURN(const SchemaState state, FindSchema(connection));
   if (state.version >= kLeaseVersion) return CheckSchema(state, schema);

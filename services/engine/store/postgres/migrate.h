@@ -14,6 +14,10 @@ namespace lathe::engine {
 // FailedPrecondition if its encoding is not UTF-8. Throws the exceptions of libpqxx.
 absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection);
 
+// Makes the tables of `schema` in an empty database, in the transaction that the caller has begun.
+// Throws the exceptions of libpqxx.
+void MakeSchema(PostgresConnection& connection, const Schema& schema);
+
 // Called before this engine leads. Returns FailedPrecondition when the database is newer and an
 // engine with `schema` cannot use it (see CheckSchema), or when its encoding is not UTF-8. Changes
 // a database only if it is empty, or too old for engines to elect a leader: migrates it then. An

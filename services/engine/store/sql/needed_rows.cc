@@ -13,6 +13,7 @@
 namespace lathe::engine {
 namespace {
 
+constexpr char kListPayloads[] = "SELECT body_id FROM payloads";
 constexpr int64_t kFailuresKept = int64_t{86400} * 1000000000;
 
 // Requests whose condition an index selects by itself; a request may be of several kinds.
@@ -178,6 +179,13 @@ std::set<std::string> LiveBodyIds(SqlConnection& connection) {
   std::set<std::string> ids;
   Query query = connection.Prepare(LiveBodiesSql(connection.dialect()));
   while (query.Next()) ids.insert(query.Text());
+  return ids;
+}
+
+std::set<std::string> LiveBodiesOutside(SqlConnection& connection) {
+  std::set<std::string> ids = LiveBodyIds(connection);
+  Query rows = connection.Prepare(kListPayloads);
+  while (rows.Next()) ids.erase(rows.Text());
   return ids;
 }
 

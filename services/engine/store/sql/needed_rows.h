@@ -27,6 +27,10 @@ std::vector<RequestRow> ReadNeededRequests(SqlConnection& connection, int64_t no
 // live models. Throws the exceptions of `connection`.
 std::set<std::string> LiveBodyIds(SqlConnection& connection);
 
+// Returns those of them that are in no row, because they are files. Throws the exceptions of
+// `connection`.
+std::set<std::string> LiveBodiesOutside(SqlConnection& connection);
+
 // Removes all other bodies from the database. Throws the exceptions of `connection`.
 void SweepPayloads(SqlConnection& connection);
 

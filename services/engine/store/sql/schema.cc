@@ -76,6 +76,14 @@ absl::Status CheckSchema(const SchemaState& state, const Schema& own) {
       state.version, state.min_protocol, own.version(), own.protocol));
 }
 
+absl::Status CheckReadable(const SchemaState& state, const Schema& own) {
+  if (state.version >= own.version()) return CheckSchema(state, own);
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the store has schema version %d, this lathe-engine has version %d: use the release that "
+      "runs, or start this one first",
+      state.version, own.version()));
+}
+
 SchemaState NextState(const SchemaState& state, const Schema& schema) {
   return {
       .version = state.version + 1,

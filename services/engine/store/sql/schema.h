@@ -39,6 +39,10 @@ struct SchemaState {
 // FailedPrecondition otherwise, naming both versions and protocols.
 absl::Status CheckSchema(const SchemaState& state, const Schema& own);
 
+// Returns FailedPrecondition unless an engine with `own` schema can read the database as it is,
+// without a migration.
+absl::Status CheckReadable(const SchemaState& state, const Schema& own);
+
 // Returns the state after the step that follows `state`.
 SchemaState NextState(const SchemaState& state, const Schema& schema);
 

@@ -126,4 +126,7 @@ class SqlStore : public Store {
 // the exceptions of `connection`.
 StoredState LoadState(SqlConnection& connection, int64_t now, bool has_indexes);
 
+// Returns true if an engine has made the secret `name`. Throws the exceptions of `connection`.
+bool HasSecret(SqlConnection& connection, const std::string& name);
+
 }  // namespace lathe::engine

@@ -73,6 +73,12 @@ absl::Status SqlStore::PruneAudit(const AuditPiece& piece, const AuditRow& recor
   });
 }
 
+bool HasSecret(SqlConnection& connection, const std::string& name) {
+  Query query = connection.Prepare(kReadSecret);
+  query.Bind(name);
+  return query.Next();
+}
+
 absl::StatusOr<std::string> SqlStore::Secret(const std::string& name) {
   const std::string fresh = RandomBytes(kSecretBytes);
   std::string secret;

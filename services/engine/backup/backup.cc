@@ -1,0 +1,160 @@
+#include "services/engine/backup/backup.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "libs/common/json/json.h"
+#include "libs/common/status_macros.h"
+#include "libs/common/version.h"
+#include "services/engine/backup/backup_files.h"
+#include "services/engine/backup/files.h"
+#include "services/engine/backup/pins.h"
+#include "services/engine/store/database_view.h"
+
+namespace lathe::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Each try waits for no one, and a file can vanish in a few milliseconds only.
+constexpr int kMaxTries = 20;
+
+// A view whose files are all linked.
+struct Linked {
+  std::unique_ptr<DatabaseView> view;
+  absl::Time at;
+  std::vector<std::string> damaged;
+};
+
+// Paths that two views in a row name were missing before the second view: the engine deletes a file
+// only after it has committed that no row names it. So another view would not help.
+std::vector<std::string> MissingTwice(std::vector<std::string> before,
+                                      std::vector<std::string> now) {
+  std::ranges::sort(before);
+  std::ranges::sort(now);
+  std::vector<std::string> both;
+  std::ranges::set_intersection(before, now, std::back_inserter(both));
+  return both;
+}
+
+absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
+  std::vector<std::string> missing_before;
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    Linked linked{.at = absl::Now()};
+    ASSIGN_OR_RETURN(linked.view, ViewDatabase(options.store, options.data_dir));
+    ASSIGN_OR_RETURN(const NeededFiles needed, FindNeededFiles(*linked.view));
+    ASSIGN_OR_RETURN(const std::vector<std::string> missing, pins.Link(needed));
+    linked.damaged = MissingTwice(missing_before, missing);
+    if (linked.damaged.size() == missing.size()) {
+      // A row keeps the id of a body that was dropped, because a snapshot has what it added.
+      std::erase_if(linked.damaged,
+                    [](const std::string& path) { return absl::StartsWith(path, "bodies/"); });
+      return linked;
+    }
+    missing_before = missing;
+  }
+  return absl::UnavailableError(
+      absl::StrFormat("files of the database vanished in each of %d tries, at last %s", kMaxTries,
+                      missing_before.front()));
+}
+
+// With an object store, the files are there and not in the data directory.
+absl::Status CheckObjectStore(const Linked& linked) {
+  if (linked.damaged.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool has_object_store, linked.view->HasObjectStore());
+  if (!has_object_store) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      linked.damaged.front(),
+      " is not in the data directory: the checkpoints are in an object store, which lathe backup "
+      "does not read (docs/deploy/backup.md)"));
+}
+
+// Digests that the manifest of a checkpoint has, by file.
+std::map<std::string, std::string> DigestsIn(const fs::path& manifest) {
+  std::map<std::string, std::string> digests;
+  const absl::StatusOr<Json> json = ReadJsonFile(manifest);
+  if (!json.ok() || !json->is_object()) return digests;
+  for (const Json& file : json->value("files", Json::array())) {
+    const absl::StatusOr<std::string> name = JsonString(file, "name");
+    const absl::StatusOr<std::string> sha256 = JsonString(file, "sha256");
+    if (name.ok() && sha256.ok()) digests[*name] = *sha256;
+  }
+  return digests;
+}
+
+// Adds the files of a checkpoint that are missing or differ from its manifest to `damaged`.
+void CompareWithManifest(const fs::path& root, const std::string& dir,
+                         const std::vector<BackupFile>& files, std::vector<std::string>& damaged) {
+  std::map<std::string, std::string> present;
+  for (const BackupFile& file : files) {
+    if (absl::StartsWith(file.path, dir + "/")) present[file.path] = file.sha256;
+  }
+  for (const auto& [name, sha256] : DigestsIn(root / dir / "manifest.json")) {
+    const std::string path = absl::StrCat(dir, "/", name);
+    const auto found = present.find(path);
+    if (found == present.end() || found->second != sha256) damaged.push_back(path);
+  }
+}
+
+absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
+  for (const std::string& path : ListFiles(root, "")) {
+    ASSIGN_OR_RETURN(manifest.files.emplace_back(), DigestFile(root, path));
+  }
+  std::error_code error;
+  for (fs::directory_iterator it(root / "checkpoints", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string dir = fs::relative(it->path(), root).string();
+    CompareWithManifest(root, dir, manifest.files, manifest.damaged);
+  }
+  std::ranges::sort(manifest.damaged);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
+  ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
+  ASSIGN_OR_RETURN(Linked linked, LinkAll(options, pins));
+  RETURN_IF_ERROR(CheckObjectStore(linked));
+  RETURN_IF_ERROR(MakeDir(options.dir / "database"));
+  RETURN_IF_ERROR(linked.view->CopyTo(options.dir / "database"));
+  BackupManifest manifest{
+      .lathe_version = std::string(kVersion),
+      .created_at = absl::FormatTime(absl::RFC3339_sec, linked.at, absl::UTCTimeZone()),
+      .store = linked.view->kind(),
+      .schema_version = linked.view->schema_version(),
+      .damaged = std::move(linked.damaged)};
+  linked.view.reset();
+  RETURN_IF_ERROR(MoveFiles(pins.root(), options.dir));
+  RETURN_IF_ERROR(ListBackup(options.dir, manifest));
+  RETURN_IF_ERROR(SyncTree(options.dir));
+  RETURN_IF_ERROR(WriteBackupManifest(options.dir, manifest));
+  return manifest;
+}
+
+}  // namespace
+
+absl::StatusOr<BackupManifest> MakeBackup(const BackupOptions& options) {
+  if (const std::string entry = FirstEntry(options.dir, {"lost+found"}); !entry.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is not empty: it has %s; name a new folder", options.dir.string(), entry));
+  }
+  RETURN_IF_ERROR(MakeDir(options.dir));
+  absl::StatusOr<BackupManifest> manifest = FillBackup(options);
+  if (manifest.ok()) return manifest;
+  std::error_code ignored;
+  for (const char* const part : {"database", "checkpoints", "bodies"}) {
+    fs::remove_all(options.dir / part, ignored);
+  }
+  fs::remove(options.dir, ignored);
+  return manifest;
+}
+
+}  // namespace lathe::engine

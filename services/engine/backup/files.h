@@ -1,0 +1,41 @@
+// Links, copies, digests and lists of files that never change.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/engine/backup/backup_manifest.h"
+
+namespace lathe::engine {
+
+// Makes `to` a hard link of the file `from`, or a durable copy if they are on two file systems.
+// NotFound: `from` does not exist.
+absl::Status LinkFile(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Makes `to` a durable copy of `from`. Returns its size and digest; their path is empty.
+absl::StatusOr<BackupFile> CopyFile(const std::filesystem::path& from,
+                                    const std::filesystem::path& to);
+
+// Returns size and digest of `root`/`path`. NotFound: there is no such file.
+absl::StatusOr<BackupFile> DigestFile(const std::filesystem::path& root, const std::string& path);
+
+// Makes a directory (mode 0700) and its missing parents.
+absl::Status MakeDir(const std::filesystem::path& dir);
+
+// Returns the name of an entry of `dir` that is none of `allowed`; empty: there is none, or no such
+// directory.
+std::string FirstEntry(const std::filesystem::path& dir, const std::vector<std::string>& allowed);
+
+// Returns the paths of all files below `root`/`part`, relative to `root`, sorted.
+std::vector<std::string> ListFiles(const std::filesystem::path& root, const std::string& part);
+
+// Moves every file below `from` to the same path below `to`, over file systems too.
+absl::Status MoveFiles(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Makes all names below and in `root` durable.
+absl::Status SyncTree(const std::filesystem::path& root);
+
+}  // namespace lathe::engine

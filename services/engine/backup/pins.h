@@ -1,0 +1,44 @@
+// Hard links that keep the files of a backup while it is made.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/engine/backup/backup_files.h"
+
+namespace lathe::engine {
+
+// Links in DATA_DIR/checkpoints/backup. The engine deletes and replaces files by their names, so
+// linked contents stay. A backup that was killed leaves its links; the next one removes them.
+class Pins {
+ public:
+  // Returns FailedPrecondition if another backup of this data directory is being made.
+  static absl::StatusOr<Pins> Take(const std::filesystem::path& data_dir);
+  Pins(Pins&& other) noexcept;
+  Pins& operator=(Pins&&) = delete;
+  ~Pins();
+
+  // Links what is not linked yet, and removes links to what is not needed. Returns the paths, such
+  // as checkpoints/DIR, that must exist and do not, or whose manifest is another one.
+  absl::StatusOr<std::vector<std::string>> Link(const NeededFiles& needed);
+
+  // Folder with the linked files: checkpoints/DIR/FILE and bodies/ID.
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  Pins(const std::filesystem::path& data_dir, int lock);
+
+  // Returns NotFound or DataLoss if the directory is not as needed.
+  absl::Status LinkDir(const NeededDir& needed) const;
+  absl::Status LinkBody(const std::string& body_id) const;
+  void RemoveOthers(const NeededFiles& needed) const;
+
+  std::filesystem::path data_dir_;
+  std::filesystem::path root_;
+  int lock_ = -1;
+};
+
+}  // namespace lathe::engine
