@@ -53,6 +53,8 @@ struct GatewayOptions {
   bool grpc_reflection = false;
   HttpLimits limits;
   NoticeOptions notices;
+  // Sends spans; null: no traces. It must outlive the gateway.
+  Tracer* tracer = nullptr;
   // No certificate: the API is served without TLS.
   TlsFiles tls;
 };

@@ -66,6 +66,11 @@ class GatewayMetrics::State : public prometheus::Registry {
                   static_cast<double>(gauges.max_inflight_bytes));
     list.AddGauge("lathe_gateway_engine_connected", "1 while the engine can be reached, else 0",
                   gauges.is_engine_connected ? 1 : 0);
+    list.AddCounter("lathe_gateway_trace_spans_total", "spans that the collector has taken",
+                    static_cast<double>(gauges.spans.num_sent));
+    list.AddCounter("lathe_gateway_trace_spans_dropped_total",
+                    "spans that the collector did not take, or that found the queue full",
+                    static_cast<double>(gauges.spans.num_dropped));
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
     return families;

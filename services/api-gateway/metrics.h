@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "libs/common/tracing/span_exporter.h"
 #include "services/api-gateway/http/connection.h"
 
 namespace lathe::gateway {
@@ -18,6 +19,7 @@ struct GatewayGauges {
   int64_t inflight_bytes = 0;
   int64_t max_inflight_bytes = 0;
   bool is_engine_connected = false;
+  SpanExporter::Counts spans;
 };
 
 // Counts and times the answers to requests. Thread-safe.

@@ -65,8 +65,9 @@ struct OperationSeries {
 
 class EngineMetrics::State : public prometheus::Registry {
  public:
-  State()
-      : batch_requests_(
+  explicit State(const Tracer* tracer)
+      : tracer_(tracer),
+        batch_requests_(
             Series("lathe_engine_batch_requests", "requests of a training batch", CountBuckets())),
         commit_seconds_(
             Series("lathe_engine_commit_seconds", "one transaction of the store", CommitBuckets())),
@@ -148,6 +149,13 @@ class EngineMetrics::State : public prometheus::Registry {
       list.AddGauge("lathe_engine_oldest_transaction_seconds",
                     "age of the database's oldest open transaction, of any program",
                     absl::ToDoubleSeconds(oldest_transaction_));
+      const SpanExporter::Counts spans =
+          tracer_ == nullptr ? SpanExporter::Counts() : tracer_->counts();
+      list.AddCounter("lathe_engine_trace_spans_total", "spans that the collector has taken",
+                      static_cast<double>(spans.num_sent));
+      list.AddCounter("lathe_engine_trace_spans_dropped_total",
+                      "spans that the collector did not take, or that found the queue full",
+                      static_cast<double>(spans.num_dropped));
     }
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
@@ -286,6 +294,7 @@ class EngineMetrics::State : public prometheus::Registry {
                   progress_age);
   }
 
+  const Tracer* const tracer_;
   Histogram& batch_requests_;
   Histogram& commit_seconds_;
   Histogram& commit_writes_;
@@ -307,7 +316,7 @@ class EngineMetrics::State : public prometheus::Registry {
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-EngineMetrics::EngineMetrics() : state_(std::make_shared<State>()) {}
+EngineMetrics::EngineMetrics(const Tracer* tracer) : state_(std::make_shared<State>(tracer)) {}
 EngineMetrics::~EngineMetrics() = default;
 
 Runtime::Options::Observers EngineMetrics::MakeObservers() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "libs/common/tracing/tracer.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/runtime/worker_sender.h"
 
@@ -17,7 +18,8 @@ namespace lathe::engine {
 // Thread-safe.
 class EngineMetrics {
  public:
-  EngineMetrics();
+  // Also shows what becomes of the spans of `tracer`, which may be null and must outlive the page.
+  explicit EngineMetrics(const Tracer* tracer = nullptr);
   ~EngineMetrics();
 
   // Observers for Runtime::Options. This object must outlive the runtime.
