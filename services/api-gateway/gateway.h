@@ -77,6 +77,8 @@ class Gateway {
 
   // Returns the metrics of the internal page. Callable from any thread.
   std::shared_ptr<prometheus::Registry> metrics() const { return metrics_.registry(); }
+  // See GatewayMetrics.
+  void SetHostWatch(std::unique_ptr<HostWatch> watch) { metrics_.SetHostWatch(std::move(watch)); }
   // Returns Unavailable while the engine cannot be reached, and after Drain.
   absl::Status CheckReady() const;
   // Returns DeadlineExceeded if `io` has run no timer for 30 s.

@@ -20,6 +20,7 @@
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/memory/process_memory.h"
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
@@ -71,6 +72,10 @@ void DrainOnSignals(Gateway& gateway, asio::signal_set& signals) {
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& settings,
                                                             Gateway& gateway) {
   if (settings.metrics_listen.empty()) return nullptr;
+  gateway.SetHostWatch(std::make_unique<HostWatch>(
+      HostWatch::Options{.directories = {},
+                         .certificates = {{"tls_cert", settings.gateway.tls.cert},
+                                          {"engine_cert", settings.gateway.engine_tls.cert}}}));
   // A gateway that waits for its engine has started: only the engine can end the wait.
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server,
                    MetricsServer::Start(settings.metrics_listen, gateway.metrics(),

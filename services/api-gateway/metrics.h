@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/tracing/span_exporter.h"
 #include "services/api-gateway/http/connection.h"
 
@@ -30,6 +31,9 @@ class GatewayMetrics {
   ~GatewayMetrics();
 
   void OnAnswer(const Answered& answered);
+
+  // Also shows what `watch` sees. Called before the page is served.
+  void SetHostWatch(std::unique_ptr<HostWatch> watch);
 
   std::shared_ptr<prometheus::Registry> registry() const;
 

@@ -24,6 +24,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/object_store/checkpoint_objects.h"
 #include "libs/common/object_store/storage_options.h"
@@ -135,6 +136,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& sett
                                                             EngineMetrics& metrics,
                                                             Readiness& readiness) {
   if (settings.metrics_listen.empty()) return nullptr;
+  metrics.SetHostWatch(std::make_unique<HostWatch>(
+      HostWatch::Options{.directories = {{"data", settings.data_dir}},
+                         .certificates = {{"tls_cert", settings.servers.tls.cert}}}));
   ASSIGN_OR_RETURN(
       std::unique_ptr<MetricsServer> server,
       MetricsServer::Start(settings.metrics_listen, metrics.registry(),

@@ -138,6 +138,11 @@ class EngineMetrics::State : public prometheus::Registry {
     leads_ = std::move(leads);
   }
 
+  void SetHostWatch(std::unique_ptr<HostWatch> watch) {
+    absl::MutexLock lock(&mu_);
+    host_watch_ = std::move(watch);
+  }
+
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = prometheus::Registry::Collect();
     FamilyList list;
@@ -149,6 +154,7 @@ class EngineMetrics::State : public prometheus::Registry {
       list.AddGauge("lathe_engine_oldest_transaction_seconds",
                     "age of the database's oldest open transaction, of any program",
                     absl::ToDoubleSeconds(oldest_transaction_));
+      if (host_watch_ != nullptr) host_watch_->AddTo("lathe_engine", list);
       const SpanExporter::Counts spans =
           tracer_ == nullptr ? SpanExporter::Counts() : tracer_->counts();
       list.AddCounter("lathe_engine_trace_spans_total", "spans that the collector has taken",
@@ -312,6 +318,7 @@ class EngineMetrics::State : public prometheus::Registry {
   mutable absl::Mutex mu_;
   absl::Duration oldest_transaction_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
   std::function<bool()> leads_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<HostWatch> host_watch_ ABSL_GUARDED_BY(mu_);
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
@@ -340,6 +347,10 @@ void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
 
 void EngineMetrics::SetLeadershipCheck(std::function<bool()> leads) {
   state_->SetLeadershipCheck(std::move(leads));
+}
+
+void EngineMetrics::SetHostWatch(std::unique_ptr<HostWatch> watch) {
+  state_->SetHostWatch(std::move(watch));
 }
 
 void EngineMetrics::OnOldestTransaction(absl::Duration age) { state_->OnOldestTransaction(age); }
