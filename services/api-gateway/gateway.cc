@@ -33,7 +33,9 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
                              .num_watched_requests = watch_.num_subscriptions(),
                              .inflight_bytes = server_.budget().num_reserved(),
                              .max_inflight_bytes = server_.budget().max_bytes(),
-                             .is_engine_connected = watch_.is_connected()};
+                             .is_engine_connected = watch_.is_connected(),
+                             .spans = options_.tracer == nullptr ? SpanExporter::Counts()
+                                                                 : options_.tracer->counts()};
       }),
       server_(io, router_,
               {.authorize =
@@ -41,7 +43,8 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
                      return credentials_.Check(route, request);
                    },
                .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
-               .notices = Notices(options_.notices)},
+               .notices = Notices(options_.notices),
+               .tracer = options_.tracer},
               options_.limits, options_.tls),
       pulsed_at_(std::chrono::steady_clock::now()),
       pulse_timer_(asio::make_strand(io)),
@@ -80,25 +83,26 @@ absl::Status Gateway::ListenGrpc(const std::string& address) {
   ASSIGN_OR_RETURN(TrustedProxies proxies, TrustedProxies::Parse(options_.trusted_proxies));
   const HttpLimits& limits = options_.limits;
   ASSIGN_OR_RETURN(
-      grpc_,
-      GrpcServer::Start(
-          {.address = address,
-           .tls = options_.tls,
-           .max_message_bytes = limits.max_inflated_bytes,
-           .max_memory_bytes = limits.max_inflight_bytes,
-           .handshake_timeout = limits.head_timeout,
-           .idle_timeout = limits.idle_timeout},
-          {.executor = executor_,
-           .engine = engine_,
-           .watch = watch_,
-           .budget = server_.budget(),
-           .authorize = [this](
-                            const Route& route,
-                            const Request& request) { return credentials_.Check(route, request); },
-           .proxies = std::move(proxies),
-           .max_calls_per_key = limits.max_polls_per_key,
-           .reflection = options_.grpc_reflection,
-           .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); }}));
+      grpc_, GrpcServer::Start(
+                 {.address = address,
+                  .tls = options_.tls,
+                  .max_message_bytes = limits.max_inflated_bytes,
+                  .max_memory_bytes = limits.max_inflight_bytes,
+                  .handshake_timeout = limits.head_timeout,
+                  .idle_timeout = limits.idle_timeout},
+                 {.executor = executor_,
+                  .engine = engine_,
+                  .watch = watch_,
+                  .budget = server_.budget(),
+                  .authorize =
+                      [this](const Route& route, const Request& request) {
+                        return credentials_.Check(route, request);
+                      },
+                  .proxies = std::move(proxies),
+                  .max_calls_per_key = limits.max_polls_per_key,
+                  .reflection = options_.grpc_reflection,
+                  .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
+                  .tracer = options_.tracer}));
   is_grpc_open_ = true;
   return absl::OkStatus();
 }

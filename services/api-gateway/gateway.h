@@ -53,6 +53,8 @@ struct GatewayOptions {
   bool grpc_reflection = false;
   HttpLimits limits;
   NoticeOptions notices;
+  // Sends spans; null: no traces. It must outlive the gateway.
+  Tracer* tracer = nullptr;
   // No certificate: the API is served without TLS.
   TlsFiles tls;
 };
@@ -75,6 +77,8 @@ class Gateway {
 
   // Returns the metrics of the internal page. Callable from any thread.
   std::shared_ptr<prometheus::Registry> metrics() const { return metrics_.registry(); }
+  // See GatewayMetrics.
+  void SetHostWatch(std::unique_ptr<HostWatch> watch) { metrics_.SetHostWatch(std::move(watch)); }
   // Returns Unavailable while the engine cannot be reached, and after Drain.
   absl::Status CheckReady() const;
   // Returns DeadlineExceeded if `io` has run no timer for 30 s.

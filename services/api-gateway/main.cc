@@ -20,7 +20,9 @@
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/memory/process_memory.h"
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
+#include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/gateway.h"
 #include "services/api-gateway/settings.h"
@@ -66,6 +68,24 @@ void DrainOnSignals(Gateway& gateway, asio::signal_set& signals) {
   });
 }
 
+// Returns null if the settings name no metrics listener.
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& settings,
+                                                            Gateway& gateway) {
+  if (settings.metrics_listen.empty()) return nullptr;
+  gateway.SetHostWatch(std::make_unique<HostWatch>(
+      HostWatch::Options{.directories = {},
+                         .certificates = {{"tls_cert", settings.gateway.tls.cert},
+                                          {"engine_cert", settings.gateway.engine_tls.cert}}}));
+  // A gateway that waits for its engine has started: only the engine can end the wait.
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server,
+                   MetricsServer::Start(settings.metrics_listen, gateway.metrics(),
+                                        {.is_ready = [&gateway] { return gateway.CheckReady(); },
+                                         .is_live = [&gateway] { return gateway.CheckLive(); },
+                                         .has_started = [] { return absl::OkStatus(); }}));
+  LogInfo("metrics", {{"address", settings.metrics_listen}, {"port", server->port()}});
+  return server;
+}
+
 int Main(int argc, char** argv) {
   DisableMutexChecks();
   Settings settings = ParseSettings(argc, argv);
@@ -99,6 +119,8 @@ int Main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
 
   RealClock clock;
+  const std::unique_ptr<Tracer> tracer = MakeTracer(settings.tracing, "lathe-gateway");
+  settings.gateway.tracer = tracer.get();
   asio::io_context io(settings.num_threads);
   Gateway gateway(io, clock, settings.gateway);
   if (const absl::Status status = gateway.Listen(settings.listen); !status.ok()) {
@@ -113,19 +135,10 @@ int Main(int argc, char** argv) {
     }
     LogInfo("grpc", {{"address", settings.grpc_listen}, {"port", gateway.grpc_port()}});
   }
-  std::unique_ptr<MetricsServer> metrics;
-  if (!settings.metrics_listen.empty()) {
-    // A gateway that waits for its engine has started: only the engine can end the wait.
-    auto started = MetricsServer::Start(settings.metrics_listen, gateway.metrics(),
-                                        {.is_ready = [&gateway] { return gateway.CheckReady(); },
-                                         .is_live = [&gateway] { return gateway.CheckLive(); },
-                                         .has_started = [] { return absl::OkStatus(); }});
-    if (!started.ok()) {
-      LogError("metrics page cannot be served", {{"error", started.status().message()}});
-      return kExitUnavailable;
-    }
-    metrics = *std::move(started);
-    LogInfo("metrics", {{"address", settings.metrics_listen}, {"port", metrics->port()}});
+  const auto metrics = StartMetrics(settings, gateway);
+  if (!metrics.ok()) {
+    LogError("metrics page cannot be served", {{"error", metrics.status().message()}});
+    return kExitUnavailable;
   }
   LogInfo("listening", {{"address", settings.listen},
                         {"port", gateway.port()},

@@ -42,6 +42,8 @@ class GatewayMetrics::State : public prometheus::Registry {
                      .Help("from the end of a request's headers to the end of the answer")
                      .Register(*this)) {}
 
+  void SetHostWatch(std::unique_ptr<HostWatch> watch) { host_watch_ = std::move(watch); }
+
   void OnAnswer(const Answered& answered) {
     Series series = SeriesOf(answered);
     series.count->Increment();
@@ -66,6 +68,12 @@ class GatewayMetrics::State : public prometheus::Registry {
                   static_cast<double>(gauges.max_inflight_bytes));
     list.AddGauge("lathe_gateway_engine_connected", "1 while the engine can be reached, else 0",
                   gauges.is_engine_connected ? 1 : 0);
+    list.AddCounter("lathe_gateway_trace_spans_total", "spans that the collector has taken",
+                    static_cast<double>(gauges.spans.num_sent));
+    list.AddCounter("lathe_gateway_trace_spans_dropped_total",
+                    "spans that the collector did not take, or that found the queue full",
+                    static_cast<double>(gauges.spans.num_dropped));
+    if (host_watch_ != nullptr) host_watch_->AddTo("lathe_gateway", list);
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
     return families;
@@ -91,6 +99,7 @@ class GatewayMetrics::State : public prometheus::Registry {
   }
 
   const std::function<GatewayGauges()> gauges_;
+  std::unique_ptr<HostWatch> host_watch_;
   prometheus::Family<Counter>& requests_;
   prometheus::Family<Counter>& rejected_;
   prometheus::Family<Histogram>& seconds_;
@@ -103,6 +112,10 @@ GatewayMetrics::GatewayMetrics(std::function<GatewayGauges()> gauges)
 GatewayMetrics::~GatewayMetrics() = default;
 
 void GatewayMetrics::OnAnswer(const Answered& answered) { state_->OnAnswer(answered); }
+
+void GatewayMetrics::SetHostWatch(std::unique_ptr<HostWatch> watch) {
+  state_->SetHostWatch(std::move(watch));
+}
 
 std::shared_ptr<prometheus::Registry> GatewayMetrics::registry() const { return state_; }
 

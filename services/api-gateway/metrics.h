@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "libs/common/metrics/host_watch.h"
+#include "libs/common/tracing/span_exporter.h"
 #include "services/api-gateway/http/connection.h"
 
 namespace lathe::gateway {
@@ -18,6 +20,7 @@ struct GatewayGauges {
   int64_t inflight_bytes = 0;
   int64_t max_inflight_bytes = 0;
   bool is_engine_connected = false;
+  SpanExporter::Counts spans;
 };
 
 // Counts and times the answers to requests. Thread-safe.
@@ -28,6 +31,9 @@ class GatewayMetrics {
   ~GatewayMetrics();
 
   void OnAnswer(const Answered& answered);
+
+  // Also shows what `watch` sees. Called before the page is served.
+  void SetHostWatch(std::unique_ptr<HostWatch> watch);
 
   std::shared_ptr<prometheus::Registry> registry() const;
 

@@ -152,6 +152,7 @@ void AddOptions(OptionSet& set, Settings& settings) {
           "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
           {.flag = "metrics-listen"});
   set.Add(&settings.num_threads, "gateway.threads", 2, "HTTP threads");
+  AddTracingOptions(set, settings.tracing);
   AddLogLevel(set, &settings.log_level);
 }
 
@@ -203,6 +204,7 @@ absl::Status CheckSettings(const Settings& settings) {
   }
   RETURN_IF_ERROR(CheckTlsFiles(settings.gateway.tls));
   RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
+  RETURN_IF_ERROR(CheckTracingOptions(settings.tracing));
   RETURN_IF_ERROR(TrustedProxies::Parse(settings.gateway.trusted_proxies).status());
   RETURN_IF_ERROR(CheckNotices(settings.gateway.notices));
   RETURN_IF_ERROR(CheckExposure({.option = "listen",

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "libs/common/object_store/storage_options.h"
+#include "libs/common/tracing/tracing_options.h"
 #include "services/api-gateway/gateway.h"
 
 namespace lathe::gateway {
@@ -19,6 +20,7 @@ struct Settings {
   std::string grpc_listen;  // empty: no gRPC
   std::string data_dir;
   StorageOptions storage;
+  TracingOptions tracing;
   std::string log_level;
   std::string config_path;  // of --config; empty: none
   std::string metrics_listen;

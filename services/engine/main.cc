@@ -23,6 +23,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "libs/common/object_store/checkpoint_objects.h"
 #include "libs/common/object_store/storage_options.h"
@@ -96,8 +97,9 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
 Runtime::Options RuntimeOptions(const Settings& settings,
                                 const std::filesystem::path& checkpoints_dir,
                                 const StoredCheckpoints& stored_checkpoints, EngineMetrics& metrics,
-                                const StopSignal& stop) {
+                                Tracer* tracer, const StopSignal& stop) {
   Runtime::Options options;
+  options.tracer = tracer;
   options.observers = metrics.MakeObservers();
   options.core.gap_timeout = absl::ToInt64Nanoseconds(settings.gap_timeout);
   options.core.session_timeout = absl::ToInt64Nanoseconds(settings.session_timeout);
@@ -131,9 +133,12 @@ Runtime::Options RuntimeOptions(const Settings& settings,
 
 // Returns null if the settings name no metrics listener.
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const Settings& settings,
-                                                            const EngineMetrics& metrics,
+                                                            EngineMetrics& metrics,
                                                             Readiness& readiness) {
   if (settings.metrics_listen.empty()) return nullptr;
+  metrics.SetHostWatch(std::make_unique<HostWatch>(
+      HostWatch::Options{.directories = {{"data", settings.data_dir}},
+                         .certificates = {{"tls_cert", settings.servers.tls.cert}}}));
   ASSIGN_OR_RETURN(
       std::unique_ptr<MetricsServer> server,
       MetricsServer::Start(settings.metrics_listen, metrics.registry(),
@@ -397,7 +402,8 @@ int Run(Settings settings, const sigset_t& signals) {
   if (const std::optional<int> exit_code = Open(settings, opened)) return *exit_code;
   Store& store = *opened.store;
   RealClock clock;
-  EngineMetrics metrics;
+  const std::unique_ptr<Tracer> tracer = MakeTracer(settings.tracing, "lathe-engine");
+  EngineMetrics metrics(tracer.get());
   Readiness readiness;
   const absl::StatusOr<std::unique_ptr<MetricsServer>> metrics_server =
       StartMetrics(settings, metrics, readiness);
@@ -410,9 +416,9 @@ int Run(Settings settings, const sigset_t& signals) {
   }
   KeyRing keys(store, clock, opened.gateway_secret);
   if (const std::optional<int> exit_code = LoadKeys(settings, keys)) return *exit_code;
-  Runtime runtime(
-      RuntimeOptions(settings, opened.checkpoints_dir, opened.stored_checkpoints, metrics, stop),
-      store, clock);
+  Runtime runtime(RuntimeOptions(settings, opened.checkpoints_dir, opened.stored_checkpoints,
+                                 metrics, tracer.get(), stop),
+                  store, clock);
   Dispatcher dispatcher(runtime, opened.worker_secret, settings.worker_stuck_after);
   ArchiveSigner archives(opened.archive_key, runtime.checkpoint_dirs(), clock);
   AuditLog audit(store, clock);

@@ -65,8 +65,9 @@ struct OperationSeries {
 
 class EngineMetrics::State : public prometheus::Registry {
  public:
-  State()
-      : batch_requests_(
+  explicit State(const Tracer* tracer)
+      : tracer_(tracer),
+        batch_requests_(
             Series("lathe_engine_batch_requests", "requests of a training batch", CountBuckets())),
         commit_seconds_(
             Series("lathe_engine_commit_seconds", "one transaction of the store", CommitBuckets())),
@@ -137,6 +138,11 @@ class EngineMetrics::State : public prometheus::Registry {
     leads_ = std::move(leads);
   }
 
+  void SetHostWatch(std::unique_ptr<HostWatch> watch) {
+    absl::MutexLock lock(&mu_);
+    host_watch_ = std::move(watch);
+  }
+
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = prometheus::Registry::Collect();
     FamilyList list;
@@ -148,6 +154,14 @@ class EngineMetrics::State : public prometheus::Registry {
       list.AddGauge("lathe_engine_oldest_transaction_seconds",
                     "age of the database's oldest open transaction, of any program",
                     absl::ToDoubleSeconds(oldest_transaction_));
+      if (host_watch_ != nullptr) host_watch_->AddTo("lathe_engine", list);
+      const SpanExporter::Counts spans =
+          tracer_ == nullptr ? SpanExporter::Counts() : tracer_->counts();
+      list.AddCounter("lathe_engine_trace_spans_total", "spans that the collector has taken",
+                      static_cast<double>(spans.num_sent));
+      list.AddCounter("lathe_engine_trace_spans_dropped_total",
+                      "spans that the collector did not take, or that found the queue full",
+                      static_cast<double>(spans.num_dropped));
     }
     list.AddProcess();
     for (prometheus::MetricFamily& family : list.Take()) families.push_back(std::move(family));
@@ -286,6 +300,7 @@ class EngineMetrics::State : public prometheus::Registry {
                   progress_age);
   }
 
+  const Tracer* const tracer_;
   Histogram& batch_requests_;
   Histogram& commit_seconds_;
   Histogram& commit_writes_;
@@ -303,11 +318,12 @@ class EngineMetrics::State : public prometheus::Registry {
   mutable absl::Mutex mu_;
   absl::Duration oldest_transaction_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
   std::function<bool()> leads_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<HostWatch> host_watch_ ABSL_GUARDED_BY(mu_);
   Runtime* runtime_ ABSL_GUARDED_BY(mu_) = nullptr;
   WorkerSender* workers_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-EngineMetrics::EngineMetrics() : state_(std::make_shared<State>()) {}
+EngineMetrics::EngineMetrics(const Tracer* tracer) : state_(std::make_shared<State>(tracer)) {}
 EngineMetrics::~EngineMetrics() = default;
 
 Runtime::Options::Observers EngineMetrics::MakeObservers() {
@@ -331,6 +347,10 @@ void EngineMetrics::ShowState(Runtime& runtime, WorkerSender& workers) {
 
 void EngineMetrics::SetLeadershipCheck(std::function<bool()> leads) {
   state_->SetLeadershipCheck(std::move(leads));
+}
+
+void EngineMetrics::SetHostWatch(std::unique_ptr<HostWatch> watch) {
+  state_->SetHostWatch(std::move(watch));
 }
 
 void EngineMetrics::OnOldestTransaction(absl::Duration age) { state_->OnOldestTransaction(age); }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "libs/common/metrics/host_watch.h"
+#include "libs/common/tracing/tracer.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/runtime/worker_sender.h"
 
@@ -17,7 +19,8 @@ namespace lathe::engine {
 // Thread-safe.
 class EngineMetrics {
  public:
-  EngineMetrics();
+  // Also shows what becomes of the spans of `tracer`, which may be null and must outlive the page.
+  explicit EngineMetrics(const Tracer* tracer = nullptr);
   ~EngineMetrics();
 
   // Observers for Runtime::Options. This object must outlive the runtime.
@@ -28,6 +31,8 @@ class EngineMetrics {
   // without it, the engine counts as the leader.
   void SetLeadershipCheck(std::function<bool()> leads);
   void HideState();
+  // Also shows what `watch` sees.
+  void SetHostWatch(std::unique_ptr<HostWatch> watch);
   // Records the age of the oldest open transaction in a shared database, as TransactionWatch finds
   // it. Initially 0.
   void OnOldestTransaction(absl::Duration age);

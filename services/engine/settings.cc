@@ -176,6 +176,7 @@ Settings ParseSettings(int argc, char** argv) {
   options.Add(&settings.metrics_listen, "metrics.engine_listen", "",
               "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
               {.flag = "metrics-listen"});
+  AddTracingOptions(options, settings.tracing);
   AddLogLevel(options, &settings.log_level);
   options.SetCheck([&settings]() -> absl::Status {
     RETURN_IF_ERROR(CheckSettings(settings));
@@ -219,6 +220,7 @@ absl::Status CheckSettings(const Settings& settings) {
   RETURN_IF_ERROR(CheckSecrets(settings));
   RETURN_IF_ERROR(Leadership::Check(settings.leadership));
   RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
+  RETURN_IF_ERROR(CheckTracingOptions(settings.tracing));
   if (settings.snapshot_log_mib < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot_log_mib is ", settings.snapshot_log_mib, ", minimum is 1"));

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "libs/common/object_store/storage_options.h"
+#include "libs/common/tracing/tracing_options.h"
 #include "services/engine/leadership/leadership.h"
 #include "services/engine/one_task.h"
 #include "services/engine/rpc/servers.h"
@@ -50,6 +51,7 @@ struct Settings {
   ServerOptions servers;
   Leadership::Options leadership;
   StorageOptions storage;
+  TracingOptions tracing;
 };
 
 // Parses flags, the environment and a file. Ends the process if they are invalid.

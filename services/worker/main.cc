@@ -21,6 +21,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
 #include "services/worker/collectives/rendezvous/awaited_rendezvous.h"
 #include "services/worker/collectives/rendezvous/rendezvous_socket.h"
@@ -139,7 +140,12 @@ std::optional<int> OpenRendezvous(const WorkerOptions& options, const std::strin
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const WorkerOptions& options,
                                                             const Executor& executor) {
   if (options.metrics_listen.empty()) return nullptr;
-  return MetricsServer::Start(options.metrics_listen, MakeWorkerMetrics(executor),
+  const char* const files = options.storage.has_objects() ? "cache" : "data";
+  auto host_watch = std::make_unique<HostWatch>(
+      HostWatch::Options{.directories = {{files, CheckpointRoot(options)}},
+                         .certificates = {{"engine_cert", options.engine.tls.cert}}});
+  return MetricsServer::Start(options.metrics_listen,
+                              MakeWorkerMetrics(executor, std::move(host_watch)),
                               {.is_ready = [&executor] { return CheckReady(executor); }});
 }
 

@@ -1,5 +1,6 @@
 #include "services/worker/metrics.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -54,7 +55,8 @@ void AddMemory(const MemoryUse& memory, FamilyList& list) {
 
 class WorkerRegistry : public prometheus::Registry {
  public:
-  explicit WorkerRegistry(const ExecutorPort& executor) : executor_(executor) {}
+  WorkerRegistry(const ExecutorPort& executor, std::unique_ptr<HostWatch> host_watch)
+      : executor_(executor), host_watch_(std::move(host_watch)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     const ExecutorState state = executor_.State();
@@ -79,18 +81,21 @@ class WorkerRegistry : public prometheus::Registry {
     gauge("lathe_worker_sampler_versions_bytes", "memory of sampler versions",
           state.version_usage.bytes_in_memory);
     AddTraffic(state.traffic, list);
+    host_watch_->AddTo("lathe_worker", list);
     list.AddProcess();
     return list.Take();
   }
 
  private:
   const ExecutorPort& executor_;
+  const std::unique_ptr<HostWatch> host_watch_;
 };
 
 }  // namespace
 
-std::shared_ptr<prometheus::Registry> MakeWorkerMetrics(const ExecutorPort& executor) {
-  return std::make_shared<WorkerRegistry>(executor);
+std::shared_ptr<prometheus::Registry> MakeWorkerMetrics(const ExecutorPort& executor,
+                                                        std::unique_ptr<HostWatch> host_watch) {
+  return std::make_shared<WorkerRegistry>(executor, std::move(host_watch));
 }
 
 }  // namespace lathe::worker

@@ -40,14 +40,6 @@ NamedPath SplitModel(const std::string& model) {
   return {path.filename().string(), model};
 }
 
-// Directory of checkpoints, or of this machine's copies of them.
-std::string CheckpointRoot(const WorkerOptions& options) {
-  const std::filesystem::path data_dir = options.data_dir;
-  if (!options.storage.has_objects()) return (data_dir / "checkpoints").string();
-  const std::string& cache_dir = options.storage.cache_dir;
-  return cache_dir.empty() ? (data_dir / "cache").string() : cache_dir;
-}
-
 std::string RunDir(const WorkerOptions& options) {
   if (!options.run_dir.empty()) return options.run_dir;
   return (std::filesystem::path(options.data_dir) / "run").string();
@@ -230,6 +222,13 @@ absl::Status Validate(const WorkerOptions& options) {
         absl::StrFormat("threads is %d, minimum is 0", options.num_threads));
   }
   return absl::OkStatus();
+}
+
+std::string CheckpointRoot(const WorkerOptions& options) {
+  const std::filesystem::path data_dir = options.data_dir;
+  if (!options.storage.has_objects()) return (data_dir / "checkpoints").string();
+  const std::string& cache_dir = options.storage.cache_dir;
+  return cache_dir.empty() ? (data_dir / "cache").string() : cache_dir;
 }
 
 ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {

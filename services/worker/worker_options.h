@@ -56,6 +56,8 @@ absl::Status TakeLaunchPlace(WorkerOptions& options);
 // InvalidArgument naming option, value and bound.
 absl::Status Validate(const WorkerOptions& options);
 
+// Returns the directory of checkpoints, or of this machine's copies of them.
+std::string CheckpointRoot(const WorkerOptions& options);
 ExecutorOptions MakeExecutorOptions(const WorkerOptions& options);
 // Opens the object store of the options, if they name one. Errors as CheckStorageOptions.
 absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options);

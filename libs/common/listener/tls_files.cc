@@ -1,8 +1,13 @@
 #include "libs/common/listener/tls_files.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
 
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
@@ -80,6 +85,23 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (!files.key.empty()) return Incomplete("tls_key", "tls_cert");
   if (!files.client_ca.empty()) return Incomplete("tls_client_ca", "tls_cert");
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Time> EarliestEnd(const std::string& path) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(path.c_str(), "r"), BIO_free);
+  absl::Time earliest = absl::InfiniteFuture();
+  while (file != nullptr) {
+    const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+        PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr), X509_free);
+    tm end = {};
+    if (certificate == nullptr) break;
+    if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) break;
+    earliest = std::min(earliest, absl::FromTM(end, absl::UTCTimeZone()));
+  }
+  ERR_clear_error();
+  if (earliest != absl::InfiniteFuture()) return earliest;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("'%s' has no certificate that can be read", path));
 }
 
 std::string StampOf(const TlsFiles& files) {

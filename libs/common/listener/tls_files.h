@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lathe {
 
@@ -35,6 +36,10 @@ absl::StatusOr<SslContextPtr> LoadServerContext(const TlsFiles& files);
 
 // Returns OK if the options are consistent and the files can be used, or without TLS.
 absl::Status CheckTlsFiles(const TlsFiles& files);
+
+// Returns when the first certificate of a PEM file ends. InvalidArgument: the file has none, or
+// cannot be read.
+absl::StatusOr<absl::Time> EarliestEnd(const std::string& path);
 
 // Returns a stamp that changes when one of the files is replaced or written.
 std::string StampOf(const TlsFiles& files);

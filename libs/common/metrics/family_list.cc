@@ -53,6 +53,10 @@ void FamilyList::DeclareCounter(const std::string& name, const std::string& help
   Family(name, help, prometheus::MetricType::Counter);
 }
 
+void FamilyList::DeclareGauge(const std::string& name, const std::string& help) {
+  Family(name, help, prometheus::MetricType::Gauge);
+}
+
 void FamilyList::AddCounter(const std::string& name, const std::string& help, double value,
                             const Labels& labels) {
   Add(name, help, prometheus::MetricType::Counter, labels).counter.value = value;

@@ -18,6 +18,8 @@ class FamilyList {
   void DeclareCounter(const std::string& name, const std::string& help);
   void AddCounter(const std::string& name, const std::string& help, double value,
                   const Labels& labels = {});
+  // Declares a gauge that may have no values.
+  void DeclareGauge(const std::string& name, const std::string& help);
   void AddGauge(const std::string& name, const std::string& help, double value,
                 const Labels& labels = {});
   // Adds memory, file descriptors, processor time and start time of this process under the usual

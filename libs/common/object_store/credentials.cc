@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "libs/common/http_client/http_call.h"
 #include "libs/common/json/json.h"
-#include "libs/common/object_store/http_call.h"
 #include "libs/common/object_store/s3_xml.h"
 #include "libs/common/status_macros.h"
 
@@ -128,7 +128,7 @@ absl::StatusOr<AwsKeys> AwsCredentials::FromWebIdentity() const {
       HttpCall(
           {.url = endpoint + "/",
            .headers = {"Content-Type: application/x-www-form-urlencoded"},
-           .form = absl::StrCat("Action=AssumeRoleWithWebIdentity&RoleArn=", PercentEncoded(role),
+           .body = absl::StrCat("Action=AssumeRoleWithWebIdentity&RoleArn=", PercentEncoded(role),
                                 "&RoleSessionName=", PercentEncoded(session), "&Version=2011-06-15",
                                 "&WebIdentityToken=", PercentEncoded(token))}));
   const XmlElement xml = XmlElement::Parse(answer);

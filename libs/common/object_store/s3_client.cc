@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/digest/sha256.h"
-#include "libs/common/object_store/http_call.h"
+#include "libs/common/http_client/http_call.h"
 #include "libs/common/object_store/s3_errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"

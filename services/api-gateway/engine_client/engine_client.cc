@@ -77,8 +77,8 @@ absl::Status EngineClient::ForClient(absl::Status error) {
   return error;
 }
 
-asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key,
-                                                absl::Duration timeout, CallStop* stop) {
+asio::awaitable<absl::Status> EngineClient::Run(Start start, Caller caller, absl::Duration timeout,
+                                                CallStop* stop) {
   struct State {
     grpc::ClientContext context;
     Start start;
@@ -86,9 +86,12 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, std::string api_key
   const auto state = std::make_shared<State>();
   state->start = std::move(start);
   SetDeadline(state->context, timeout);
-  if (!api_key.empty()) state->context.AddMetadata("x-api-key", api_key);
+  if (!caller.api_key.empty()) state->context.AddMetadata("x-api-key", caller.api_key);
+  if (caller.span.is_valid()) {
+    state->context.AddMetadata(kTraceparent, FormatTraceparent(caller.span));
+  }
   Prove(state->context);
-  ReportDelivered(api_key, state->context);
+  ReportDelivered(caller.api_key, state->context);
   Peer& peer = peers_[current_];
   const LiveCall live(*this, peer, state->context, stop);
   const auto begin = [&](auto&& handler) {

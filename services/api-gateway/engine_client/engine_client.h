@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "libs/common/rpc/channel.h"
 #include "libs/common/rpc/status.h"
+#include "libs/common/tracing/span_context.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
 
 namespace lathe::gateway {
@@ -52,6 +53,15 @@ class CallStop {
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
+// On whose behalf a call is made. A key alone suffices.
+struct Caller {
+  Caller(std::string key) : api_key(std::move(key)) {}  // NOLINT
+  Caller(std::string key, const SpanContext& parent) : api_key(std::move(key)), span(parent) {}
+
+  std::string api_key;  // empty: none
+  SpanContext span;     // parent of the engine's spans; no context: none
+};
+
 // Client of an engine and its standbys. Any thread. No call may be in progress when it is
 // destroyed.
 class EngineClient {
@@ -75,12 +85,12 @@ class EngineClient {
   // calls may be destroyed from then on.
   ~EngineClient();
 
-  // Makes one attempt on behalf of `api_key` (empty: none). Resumes on the coroutine's executor.
+  // Makes one attempt on behalf of `caller`. Resumes on the coroutine's executor.
   // Returns Unavailable at once while the engine cannot be reached. `stop`, if not null, can cancel
   // the call.
   template <typename Async, typename Req, typename Resp>
   asio::awaitable<absl::StatusOr<Resp>> Call(UnaryMethod<Async, Req, Resp> method,
-                                             const Req& request, std::string api_key,
+                                             const Req& request, Caller caller,
                                              absl::Duration timeout = kDefaultTimeout,
                                              CallStop* stop = nullptr);
 
@@ -93,7 +103,7 @@ class EngineClient {
   class StubOf;
   // Like Call, with the method's types erased: only one coroutine is compiled instead of one per
   // method.
-  asio::awaitable<absl::Status> Run(Start start, std::string api_key,
+  asio::awaitable<absl::Status> Run(Start start, Caller caller,
                                     absl::Duration timeout = kDefaultTimeout,
                                     CallStop* stop = nullptr);
 
@@ -196,7 +206,7 @@ class EngineClient::StubOf {
 
 template <typename Async, typename Req, typename Resp>
 asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req, Resp> method,
-                                                         const Req& request, std::string api_key,
+                                                         const Req& request, Caller caller,
                                                          absl::Duration timeout, CallStop* stop) {
   struct State {
     Resp response;
@@ -209,7 +219,7 @@ asio::awaitable<absl::StatusOr<Resp>> EngineClient::Call(UnaryMethod<Async, Req,
                                           std::function<void(grpc::Status)> on_end) {
     (state->stub.Of(peer)->*method)(context, &request, &state->response, std::move(on_end));
   };
-  const absl::Status status = co_await Run(std::move(start), std::move(api_key), timeout, stop);
+  const absl::Status status = co_await Run(std::move(start), std::move(caller), timeout, stop);
   if (!status.ok()) co_return status;
   co_return std::move(state->response);
 }

@@ -28,6 +28,7 @@
 #include "protos/lathe/v1/traces.pb.h"
 #include "services/api-gateway/grpc/delivery.h"
 #include "services/api-gateway/http/error_response.h"
+#include "services/api-gateway/http/request_span.h"
 #include "services/api-gateway/wire/wire_check.h"
 
 namespace lathe::gateway {
@@ -179,6 +180,7 @@ asio::awaitable<void> Forwarder::Call::Authorize() {
     is_counted_ = status.ok();
   }
   if (status.ok()) {
+    BeginSpan(forwarder_.context_.tracer, method_.route, *state, request_);
     Begin();
   } else {
     End(ToGrpcStatus(status));
@@ -206,9 +208,12 @@ void Forwarder::Call::Begin() {
 }
 
 void Forwarder::Call::CopyMetadata() {
+  const bool is_traced = request_.span.is_valid();
   for (const Header& header : request_.headers) {
-    if (!IsHopByHop(header.name)) client_->AddMetadata(header.name, header.value);
+    if (IsHopByHop(header.name) || (is_traced && header.name == kTraceparent)) continue;
+    client_->AddMetadata(header.name, header.value);
   }
+  if (is_traced) client_->AddMetadata(kTraceparent, FormatTraceparent(request_.span));
   forwarder_.context_.engine.Prove(*client_);
 }
 
@@ -324,12 +329,12 @@ void Forwarder::Call::OnDone() {
   if (status_.ok() && !delivery_.request_id().empty() && !is_cancelled()) {
     forwarder_.context_.watch.Acknowledge(delivery_.request_id(), request_.api_key);
   }
-  if (forwarder_.context_.on_answered) {
-    const absl::Status status = FromGrpcStatus(status_);
-    forwarder_.context_.on_answered({.route = &method_.route,
-                                     .status = status.ok() ? 200 : HttpStatus(status),
-                                     .took = SteadyNow() - began_at_});
-  }
+  const absl::Status status = FromGrpcStatus(status_);
+  const Answered answered = {.route = &method_.route,
+                             .status = status.ok() ? 200 : HttpStatus(status),
+                             .took = SteadyNow() - began_at_};
+  if (forwarder_.context_.on_answered) forwarder_.context_.on_answered(answered);
+  EndSpan(forwarder_.context_.tracer, request_, answered, delivery_.request_id());
   delete this;
 }
 

@@ -44,6 +44,8 @@ struct ForwarderContext {
   bool reflection = false;
   // Called after each call of a known method; may be empty.
   std::function<void(const Answered&)> on_answered = {};
+  // Must outlive the calls. Null: no traces, and a client's traceparent is forwarded as it is.
+  Tracer* tracer = nullptr;
 };
 
 // Forwards calls of the engine's public services, without code for each of them (but see Delivery).

@@ -17,6 +17,7 @@
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/headers.h"
 #include "services/api-gateway/http/limits.h"
+#include "services/api-gateway/http/request_span.h"
 
 namespace lathe::gateway {
 namespace {
@@ -175,8 +176,10 @@ asio::awaitable<absl::Status> Connection::FindRoute(std::vector<std::string> seg
   request_.path_parameters = std::move(match->path_parameters);
   stream_.NoTimeout();
   const absl::StatusOr<KeyState> state = co_await context_.hooks.authorize(*route_, request_);
-  if (state.ok()) key_state_ = *state;
-  co_return state.status();
+  if (!state.ok()) co_return state.status();
+  key_state_ = *state;
+  BeginSpan(context_.hooks.tracer, *route_, key_state_, request_);
+  co_return absl::OkStatus();
 }
 
 absl::Status Connection::CheckBodyHead() {
@@ -352,17 +355,17 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   bool is_whole = !error;
   if (is_whole && has_body && response.stream) is_whole = co_await WriteStream(*response.stream);
   if (is_whole && has_reader) response.on_written();
-  ReportAnswer(response.status);
+  ReportAnswer(response.status, response.request_id);
   co_return is_whole&& keep_alive;
 }
 
-void Connection::ReportAnswer(int status) {
-  if (!context_.hooks.on_answered) return;
-  context_.hooks.on_answered(
-      {.route = route_,
-       .status = status,
-       .took = absl::FromChrono(std::chrono::steady_clock::now() - began_at_),
-       .refusal = ErrorCode(refusal_)});
+void Connection::ReportAnswer(int status, const std::string& request_id) {
+  const Answered answered = {.route = route_,
+                             .status = status,
+                             .took = absl::FromChrono(std::chrono::steady_clock::now() - began_at_),
+                             .refusal = ErrorCode(refusal_)};
+  if (context_.hooks.on_answered) context_.hooks.on_answered(answered);
+  EndSpan(context_.hooks.tracer, request_, answered, request_id);
 }
 
 asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "libs/common/tracing/tracer.h"
 #include "services/api-gateway/http/allowed_hosts.h"
 #include "services/api-gateway/http/body_limits.h"
 #include "services/api-gateway/http/byte_budget.h"
@@ -49,6 +50,8 @@ struct HttpHooks {
   // Called after each answer; may be empty.
   std::function<void(const Answered&)> on_answered = {};
   Notices notices = Notices(NoticeOptions());
+  // Must outlive the server. Null: no traces.
+  Tracer* tracer = nullptr;
 };
 
 // State that all connections of a server share. It outlives them.
@@ -112,8 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> ServeOne();
   asio::awaitable<bool> Refuse(absl::Status status);
   asio::awaitable<bool> Write(Response response, bool keep_alive);
-  // Calls hooks.on_answered, if set.
-  void ReportAnswer(int status);
+  // Calls hooks.on_answered, if set, and ends the request's span. `request_id` as in Response.
+  void ReportAnswer(int status, const std::string& request_id);
   asio::awaitable<bool> WriteStream(const BodyStream& body);
   // Lets the client read the answer before the connection closes.
   asio::awaitable<void> Linger();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "libs/common/tracing/span_context.h"
 #include "services/api-gateway/http/byte_budget.h"
 
 namespace lathe::gateway {
@@ -48,6 +49,8 @@ struct Request {
   asio::ip::address peer;
   // Value of X-API-Key; empty if none was sent. It is never empty on routes that need a key.
   std::string api_key;
+  // Span of the request in its trace. No context: the request is not traced.
+  SpanContext span;
   // Memory that is reserved for the body and what is made of it.
   ByteBudget::Share memory;
   // Threads for long work. Null in tests without a connection.
@@ -77,6 +80,8 @@ struct Response {
   std::string body;
   // Headers other than Content-Type, Content-Length and Connection.
   std::vector<Header> headers;
+  // Id of the accepted request that the answer is about, for traces. Empty: none.
+  std::string request_id;
   // If set, it is sent instead of `body`.
   std::optional<BodyStream> stream;
   // Called on the connection's strand once the whole answer was written. Not called if the client

@@ -69,6 +69,7 @@ Response AnswerWith(v1::OperationResult result, const Request& request,
                     const std::string& request_id, const RouteContext& context) {
   const bool has_failed = result.has_error();
   Response response = EncodeResult(request, std::move(result));
+  response.request_id = request_id;
   response.on_written = [&watch = context.watch, &engine = context.engine, has_failed, request_id,
                          api_key = request.api_key] {
     if (has_failed) engine.NoteDelivered(request_id, api_key);
@@ -97,7 +98,7 @@ asio::awaitable<FinalAnswer> Fetch(const RouteContext& context, const Request& r
   question.set_request_id(request_id);
   question.set_acknowledges(true);
   absl::StatusOr<v1::GetResultResponse> answer = co_await context.engine.Call(
-      &EngineClient::AsyncStub::GetResult, question, request.api_key, TimeLeft(deadline));
+      &EngineClient::AsyncStub::GetResult, question, CallerOf(request), TimeLeft(deadline));
   if (answer.ok() && answer->has_result()) {
     co_return AnswerWith(std::move(*answer->mutable_result()), request, request_id, context);
   }
@@ -107,11 +108,13 @@ asio::awaitable<FinalAnswer> Fetch(const RouteContext& context, const Request& r
 }
 
 Response TryAgain(const std::string& request_id, const LongPoll& poll, const WatchClient& watch) {
-  if (!watch.is_connected()) {
-    return JsonResponse(TryAgainToJson(request_id, v1::QUEUE_STATE_PAUSED_CAPACITY,
-                                       "the engine is not reachable; nothing accepted is lost"));
-  }
-  return JsonResponse(TryAgainToJson(request_id, poll.queue_state(), poll.queue_state_reason()));
+  Response response =
+      watch.is_connected()
+          ? JsonResponse(TryAgainToJson(request_id, poll.queue_state(), poll.queue_state_reason()))
+          : JsonResponse(TryAgainToJson(request_id, v1::QUEUE_STATE_PAUSED_CAPACITY,
+                                        "the engine is not reachable; nothing accepted is lost"));
+  response.request_id = request_id;
+  return response;
 }
 
 // Waits until the engine has a final answer, the deadline passes or the poll ends.

@@ -89,7 +89,7 @@ Handler CallRoute(EngineClient& engine, DecodeCall decode) {
                                                std::function<void(grpc::Status)> on_end) {
       call->Start(peer, context, std::move(on_end));
     };
-    const absl::Status status = co_await engine.Run(std::move(start), request.api_key);
+    const absl::Status status = co_await engine.Run(std::move(start), CallerOf(request));
     if (!status.ok()) co_return (*call)->may_repeat() ? status : OfUnrepeatable(status);
     co_return (*call)->Encode();
   };

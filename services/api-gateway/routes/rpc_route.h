@@ -58,6 +58,9 @@ bool MayRepeat(const Req& message) {
 // call, or nobody answered in time, that is DeadlineExceeded `outcome_unknown`; otherwise `status`.
 absl::Status OfUnrepeatable(const absl::Status& status);
 
+// Returns the caller on whose behalf a handler calls the engine.
+inline Caller CallerOf(const Request& request) { return {request.api_key, request.span}; }
+
 // A call decoded from a request. It outlives the RPC. Its types are erased, because one coroutine
 // per method takes long to compile.
 class RouteCall {
@@ -84,7 +87,12 @@ class TypedRouteCall final : public RouteCall {
              std::function<void(grpc::Status)> on_end) override {
     (stub_.Of(peer)->*method_)(context, &request_, &response_, std::move(on_end));
   }
-  Response Encode() const override { return encode_(request_, response_); }
+  Response Encode() const override {
+    Response response = encode_(request_, response_);
+    if constexpr (requires { response_.request_id(); })
+      response.request_id = response_.request_id();
+    return response;
+  }
   bool may_repeat() const override { return MayRepeat(request_); }
 
  private:

@@ -47,7 +47,7 @@ asio::awaitable<void> RecordRefusal(EngineClient& engine, const Request& request
   message.set_forward_only(partial.forward_only());
   message.set_malformed(std::string(refusal.message()));
   // The caller gets the refusal even if this call fails.
-  const auto recorded = co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+  const auto recorded = co_await engine.Call(&Stub::ForwardBackward, message, CallerOf(request));
   recorded.status().IgnoreError();
 }
 
@@ -77,11 +77,13 @@ Handler ForwardBackwardHandler(EngineClient& engine, bool forward_only) {
     }
     SetIdempotencyKey(request, message);
     const absl::StatusOr<v1::SubmitResponse> answer =
-        co_await engine.Call(&Stub::ForwardBackward, message, request.api_key);
+        co_await engine.Call(&Stub::ForwardBackward, message, CallerOf(request));
     if (!answer.ok()) {
       co_return MayRepeat(message) ? answer.status() : OfUnrepeatable(answer.status());
     }
-    co_return JsonResponse(FutureToJson(*answer));
+    Response response = JsonResponse(FutureToJson(*answer));
+    response.request_id = answer->request_id();
+    co_return response;
   };
 }
 

@@ -76,9 +76,10 @@ TEST_CASE("A call to an engine that hangs ends as unavailable, the next one goes
   Fixture f;
   const v1::AuthenticateRequest request;
   const auto call = [&] {
-    return asio::co_spawn(
-        f.io, f.client.Call(&EngineClient::AsyncStub::Authenticate, request, FakeEngine::kFakeKey),
-        asio::use_future);
+    return asio::co_spawn(f.io,
+                          f.client.Call(&EngineClient::AsyncStub::Authenticate, request,
+                                        std::string(FakeEngine::kFakeKey)),
+                          asio::use_future);
   };
   absl::Status ended = call().get().status();
   CHECK(ended.code() == absl::StatusCode::kUnavailable);

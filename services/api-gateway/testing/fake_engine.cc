@@ -157,6 +157,11 @@ std::set<std::string> FakeEngine::gateway_secrets() {
   return gateway_secrets_;
 }
 
+std::string FakeEngine::last_traceparent() {
+  absl::MutexLock lock(&mu_);
+  return traceparent_;
+}
+
 std::string FakeEngine::watch_protocol() {
   absl::MutexLock lock(&mu_);
   return watch_protocol_;
@@ -242,6 +247,10 @@ grpc::Status FakeEngine::ForwardBackward(grpc::ServerContext* context,
   if (grpc::Status status = CheckKey(context); !status.ok()) return status;
   absl::MutexLock lock(&mu_);
   gateway_secrets_.insert(GatewaySecretOfCall(*context));
+  const auto traceparent = context->client_metadata().find("traceparent");
+  traceparent_ = traceparent == context->client_metadata().end()
+                     ? ""
+                     : std::string(traceparent->second.data(), traceparent->second.size());
   forward_backward_ = *request;
   response->set_request_id(Count("ForwardBackward"));
   return grpc::Status::OK;

@@ -57,6 +57,9 @@ class FakeEngine : public v1::Engine::Service {
   // Secrets that Authenticate, ForwardBackward and Watch calls brought; empty text: none.
   std::set<std::string> gateway_secrets();
 
+  // Metadata `traceparent` of the last ForwardBackward; empty: none.
+  std::string last_traceparent();
+
   // These return the last request of each kind.
   v1::ForwardBackwardRequest last_forward_backward();
   v1::GetResultRequest last_get_result();
@@ -115,6 +118,7 @@ class FakeEngine : public v1::Engine::Service {
   WatchServer* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::string watch_protocol_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> gateway_secrets_ ABSL_GUARDED_BY(mu_);
+  std::string traceparent_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> watched_ ABSL_GUARDED_BY(mu_);
   v1::ForwardBackwardRequest forward_backward_ ABSL_GUARDED_BY(mu_);
   v1::GetResultRequest get_result_ ABSL_GUARDED_BY(mu_);

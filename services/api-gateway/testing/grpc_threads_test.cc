@@ -36,9 +36,10 @@ TEST_CASE("An answered call leaves its channel to no thread of gRPC", "[gateway]
     FakeEngine engine;
     asio::io_context io;
     EngineClient client({engine.address()});
-    asio::co_spawn(
-        io, client.Call(&EngineClient::AsyncStub::Authenticate, request, FakeEngine::kFakeKey),
-        asio::detached);
+    asio::co_spawn(io,
+                   client.Call(&EngineClient::AsyncStub::Authenticate, request,
+                               std::string(FakeEngine::kFakeKey)),
+                   asio::detached);
     io.run();
     CHECK(engine.num_calls("Authenticate") == 1);
   }

@@ -58,6 +58,10 @@ void RecordDeliveries(Runtime& runtime, const Caller& caller,
   }
 }
 
+SpanContext SpanOf(const Runtime& runtime, const grpc::CallbackServerContext& context) {
+  return runtime.BeginSpan(MetadataOf(context, kTraceparent));
+}
+
 absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,
                                         RpcAccess access) {
   absl::StatusOr<Caller> caller = keys.FindCaller(key_id);

@@ -36,6 +36,9 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
 void RecordDeliveries(Runtime& runtime, const Caller& caller,
                       const grpc::CallbackServerContext& context);
 
+// Returns the span of the request that a call submits; no context: nothing is traced.
+SpanContext SpanOf(const Runtime& runtime, const grpc::CallbackServerContext& context);
+
 // Returns the owner of the key that asked for a signed link with `access`. OutOfRange
 // ("link_ended"): the key has expired or was revoked, or may not ask for such a link any more.
 absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,
@@ -65,22 +68,26 @@ void RunRead(ReadThreads& reads, const std::string& tenant_id, grpc::ServerUnary
              std::function<absl::Status()> read);
 
 // Submits a change. `fill` copies the core's answer into the response before the call ends. Ends
-// the call at once if `event` is an error.
+// the call at once if `event` is an error. `span` as in Runtime::Call.
 template <typename CoreEvent>
 void SubmitChange(Runtime& runtime, grpc::ServerUnaryReactor* reactor,
-                  absl::StatusOr<CoreEvent> event, std::function<void(const Answer&)> fill) {
+                  absl::StatusOr<CoreEvent> event, std::function<void(const Answer&)> fill,
+                  const SpanContext& span = {}) {
   if (!event.ok()) {
     reactor->Finish(ToGrpcStatus(event.status()));
     return;
   }
-  runtime.Call(*std::move(event), [reactor, fill = std::move(fill)](const Answer& answer) {
-    if (answer.error) {
-      reactor->Finish(ToGrpcStatus(ToStatus(*answer.error)));
-      return;
-    }
-    fill(answer);
-    reactor->Finish(grpc::Status::OK);
-  });
+  runtime.Call(
+      *std::move(event),
+      [reactor, fill = std::move(fill)](const Answer& answer) {
+        if (answer.error) {
+          reactor->Finish(ToGrpcStatus(ToStatus(*answer.error)));
+          return;
+        }
+        fill(answer);
+        reactor->Finish(grpc::Status::OK);
+      },
+      span);
 }
 
 // Authenticates a call and submits its change. `make` returns the core's event or an error. Called
@@ -93,7 +100,7 @@ void RunChange(Runtime& runtime, const KeyRing& keys, grpc::CallbackServerContex
                std::function<void(const Answer&)> fill) {
   const absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
   SubmitChange<CoreEvent>(runtime, reactor, caller.ok() ? make(*caller) : caller.status(),
-                          std::move(fill));
+                          std::move(fill), SpanOf(runtime, *context));
 }
 
 // Calls RunChange on this thread with the default reactor, which it returns.
@@ -125,8 +132,9 @@ grpc::ServerUnaryReactor* ReadAndChangeCall(
           const absl::StatusOr<Caller> now = AuthenticateCall(keys, *context, access);
           *event = now.ok() ? make(*now) : now.status();
         },
-        [event, &runtime, reactor, fill = std::move(fill)] {
-          SubmitChange<CoreEvent>(runtime, reactor, std::move(*event), fill);
+        [event, &runtime, context, reactor, fill = std::move(fill)] {
+          SubmitChange<CoreEvent>(runtime, reactor, std::move(*event), fill,
+                                  SpanOf(runtime, *context));
         });
   }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));

@@ -28,7 +28,8 @@ v1::SampleStop StopOf(bool stopped) {
 
 SampleStreamCall* SampleStreamCall::Start(Runtime& runtime, SubmissionBuilder& builder,
                                           const absl::StatusOr<Caller>& caller,
-                                          const v1::SampleRequest& request) {
+                                          const v1::SampleRequest& request,
+                                          const SpanContext& span) {
   std::shared_ptr<SampleStreamCall> call(new SampleStreamCall(runtime));
   call->self_ = call;
   if (!caller.ok()) {
@@ -41,7 +42,8 @@ SampleStreamCall* SampleStreamCall::Start(Runtime& runtime, SubmissionBuilder& b
     call->End(submit.status());
     return call.get();
   }
-  runtime.Call(*std::move(submit), [call](const Answer& answer) { call->OnAnswer(answer); });
+  runtime.Call(
+      *std::move(submit), [call](const Answer& answer) { call->OnAnswer(answer); }, span);
   return call.get();
 }
 

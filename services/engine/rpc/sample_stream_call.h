@@ -28,7 +28,7 @@ class SampleStreamCall final : public grpc::ServerWriteReactor<v1::SampleStreamR
   // `runtime` must outlive the call.
   static SampleStreamCall* Start(Runtime& runtime, SubmissionBuilder& builder,
                                  const absl::StatusOr<Caller>& caller,
-                                 const v1::SampleRequest& request);
+                                 const v1::SampleRequest& request, const SpanContext& span = {});
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

@@ -22,8 +22,9 @@ class StreamingService final : public v1::Streaming::CallbackService {
 
   grpc::ServerWriteReactor<v1::SampleStreamResponse>* SampleStream(
       grpc::CallbackServerContext* context, const v1::SampleRequest* request) override {
-    return SampleStreamCall::Start(
-        runtime_, builder_, AuthenticateCall(keys_, *context, "Streaming.SampleStream"), *request);
+    return SampleStreamCall::Start(runtime_, builder_,
+                                   AuthenticateCall(keys_, *context, "Streaming.SampleStream"),
+                                   *request, SpanOf(runtime_, *context));
   }
 
  private:

@@ -22,10 +22,16 @@ ErrorInfo OfUnknownOutcome(ErrorInfo error) {
 
 }  // namespace
 
-CallId CallTable::Add(Callback callback, Time deadline, bool may_repeat) {
+CallId CallTable::Add(Callback callback, Time deadline, bool may_repeat, const SpanContext& span) {
   absl::MutexLock lock(&mu_);
-  waiting_.emplace(next_, Waiting{std::move(callback), deadline, may_repeat});
+  waiting_.emplace(next_, Waiting{std::move(callback), deadline, may_repeat, span});
   return next_++;
+}
+
+SpanContext CallTable::SpanOf(CallId call) {
+  absl::MutexLock lock(&mu_);
+  const auto found = waiting_.find(call);
+  return found == waiting_.end() ? SpanContext() : found->second.span;
 }
 
 void CallTable::Finish(const Answer& answer) {

@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "libs/common/tracing/span_context.h"
 #include "services/engine/core/actions.h"
 
 namespace lathe::engine {
@@ -19,8 +20,11 @@ class CallTable {
   using Time = std::chrono::steady_clock::time_point;
 
   // Adds a call. FailExpired ends it after `deadline`. `may_repeat`: a repetition finds what the
-  // call has changed.
-  CallId Add(Callback callback, Time deadline = Time::max(), bool may_repeat = true);
+  // call has changed. `span` is that of the request which the call submits.
+  CallId Add(Callback callback, Time deadline = Time::max(), bool may_repeat = true,
+             const SpanContext& span = {});
+  // Returns the span of a waiting call; no context: it has none.
+  SpanContext SpanOf(CallId call);
   // Runs the callback of the answer's call. Ignores an unknown call, which has failed before.
   void Finish(const Answer& answer);
   // The next two answer with `error`, and say whether the same request may be sent again. What a
@@ -36,6 +40,7 @@ class CallTable {
     Callback callback;
     Time deadline;
     bool may_repeat = true;
+    SpanContext span;
   };
 
   static void Fail(const std::map<CallId, Waiting>& waiting, const ErrorInfo& error);

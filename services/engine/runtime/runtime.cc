@@ -173,8 +173,9 @@ void Runtime::StepCore(Core& core, EventBody body) {
   const Event event{.now = NowNanos(), .body = std::move(body)};
   actions_.clear();
   Trace(event);
+  const SpanContext span = SpanOf(event);
   core.Step(event, &actions_);
-  TraceAccepted();
+  TraceAccepted(span);
   for (Action& action : actions_) {
     std::visit([this](auto& one) { Execute(one); }, action);
   }

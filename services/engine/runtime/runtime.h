@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/time/clock.h"
+#include "libs/common/tracing/tracer.h"
 #include "services/engine/core/core.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/call_table.h"
@@ -81,6 +83,8 @@ class Runtime {
       std::function<void(const RecordWeightTransfer&)> on_weight_transfer;
     };
     Observers observers;
+    // Sends spans; null: no traces. It must outlive the runtime.
+    Tracer* tracer = nullptr;
   };
 
   // `store` and `clock` must outlive this object.
@@ -103,8 +107,9 @@ class Runtime {
 
   // Posts `event`, which has a member `call`. `done` receives its Answer on a thread of the
   // runtime, which it must not block. When too many calls wait, `done` gets an error at once.
+  // `span` is that of the request which a Submit makes; see BeginSpan.
   template <typename CallEvent>
-  void Call(CallEvent event, CallTable::Callback done) {
+  void Call(CallEvent event, CallTable::Callback done, const SpanContext& span = {}) {
     // A drain has no deadline: it takes as long as the remaining work.
     constexpr bool kIsPatient = std::is_same_v<CallEvent, Drain>;
     bool may_repeat = true;
@@ -113,7 +118,7 @@ class Runtime {
       may_repeat = HasKey(event) || !event.idempotency_key.empty();
     }
     event.call = calls_.Add(std::move(done), kIsPatient ? CallTable::Time::max() : CallDeadline(),
-                            may_repeat);
+                            may_repeat, span);
     const CallId call = event.call;
     // The core answers calls that write nothing even while the disk is full.
     constexpr bool kWrites = !std::is_same_v<CallEvent, Heartbeat>;
@@ -173,6 +178,10 @@ class Runtime {
   size_t num_waiting_events() const { return events_.size(); }
   // Number of open watch streams from gateways, for metrics.
   std::atomic<int64_t>& num_watch_streams() { return num_watch_streams_; }
+  // Returns the span of a request that comes with this traceparent; no context: without a tracer.
+  SpanContext BeginSpan(std::string_view traceparent) const {
+    return options_.tracer == nullptr ? SpanContext() : options_.tracer->Begin(traceparent);
+  }
   int64_t NowNanos() { return absl::ToUnixNanos(clock_.Now()); }
 
  private:
@@ -190,7 +199,11 @@ class Runtime {
   // Passes the parts of an event that traces show to traces_ and queue_view_.
   void Trace(const Event& event);
   // Runs before the actions of a step, because some of them may already end a new request.
-  void TraceAccepted();
+  // `span` is that of the request which the step's event submits.
+  void TraceAccepted(const SpanContext& span);
+  SpanContext SpanOf(const Event& event);
+  // Empty: unknown.
+  std::string BaseModelOf(const RequestSpan& span);
   void TraceDispatch(const SendToWorker& action);
   void TraceSnapshot(const WorkerSnapshotDone& event);
   void TraceFailure(const std::string& request_id, const ErrorInfo& error);

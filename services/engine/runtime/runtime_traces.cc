@@ -7,6 +7,7 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/logging.h"
 #include "services/engine/runtime/queue_view.h"
+#include "services/engine/runtime/request_spans.h"
 #include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
@@ -37,7 +38,8 @@ void Runtime::Trace(const Event& event) {
     traces_.OnExecuted(done->request_id, event.now);
     if (done->error) TraceFailure(done->request_id, *done->error);
   } else if (const auto* delivered = std::get_if<Delivered>(&event.body)) {
-    traces_.OnDelivered(delivered->request_id, event.now);
+    const std::optional<RequestSpan> span = traces_.OnDelivered(delivered->request_id, event.now);
+    if (span && options_.tracer != nullptr) RecordDelivery(*options_.tracer, *span);
   } else if (const auto* written = std::get_if<WorkerSnapshotDone>(&event.body)) {
     TraceSnapshot(*written);
   }
@@ -91,14 +93,20 @@ void Runtime::Execute(RecordWeightTransfer& action) {
   if (options_.observers.on_weight_transfer) options_.observers.on_weight_transfer(action);
 }
 
-void Runtime::TraceAccepted() {
+SpanContext Runtime::SpanOf(const Event& event) {
+  if (options_.tracer == nullptr) return {};
+  const auto* submit = std::get_if<Submit>(&event.body);
+  return submit == nullptr ? SpanContext() : calls_.SpanOf(submit->call);
+}
+
+void Runtime::TraceAccepted(const SpanContext& span) {
   for (const Action& action : actions_) {
     const auto* commit = std::get_if<Commit>(&action);
     if (commit == nullptr) continue;
     for (const Write& write : commit->writes) {
       const auto* insert = std::get_if<InsertRequest>(&write);
       if (insert == nullptr || !IsLive(insert->row)) continue;
-      traces_.OnAccepted(insert->row);
+      traces_.OnAccepted(insert->row, span);
       queue_view_.OnAccepted(insert->row);
     }
   }
@@ -133,9 +141,18 @@ void Runtime::TraceFailure(const std::string& request_id, const ErrorInfo& error
 void Runtime::OnCompleted(const std::string& request_id, int64_t now) {
   queue_view_.OnCompleted(request_id);
   const std::optional<RequestSpan> span = traces_.OnCompleted(request_id, now);
-  if (span && options_.observers.on_request_completed) {
-    options_.observers.on_request_completed(*span);
+  if (!span) return;
+  if (options_.observers.on_request_completed) options_.observers.on_request_completed(*span);
+  if (options_.tracer == nullptr || !span->context.is_sampled) return;
+  RecordRequest(*options_.tracer, *span, BaseModelOf(*span));
+}
+
+std::string Runtime::BaseModelOf(const RequestSpan& span) {
+  if (const auto model = directory_.FindModel(span.tenant_id, span.owner_id)) {
+    return model->base_model;
   }
+  const auto sampler = directory_.FindSampler(span.tenant_id, span.owner_id);
+  return sampler ? sampler->base_model : "";
 }
 
 }  // namespace lathe::engine

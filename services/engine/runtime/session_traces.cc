@@ -27,7 +27,7 @@ std::string SessionOfOwner(const std::string& owner_id) {
 SessionTraces::SessionTraces(Options options, int64_t began_at)
     : options_(options), complete_since_(began_at) {}
 
-void SessionTraces::OnAccepted(const RequestRow& row) {
+void SessionTraces::OnAccepted(const RequestRow& row, const SpanContext& context) {
   absl::MutexLock lock(&mu_);
   const auto [entry, is_new] = sessions_.try_emplace(SessionOfOwner(row.owner_id));
   Session& session = entry->second;
@@ -40,6 +40,8 @@ void SessionTraces::OnAccepted(const RequestRow& row) {
   span.seq_id = row.seq_id;
   span.tokens = row.tokens;
   span.accepted_at = row.accepted_at;
+  span.context = context;
+  if (context.is_sampled) span.tenant_id = row.tenant_id;
   ++LoadLocked(span).num_waiting;
   orders_[row.request_id] = order;
   session.orders.insert(order);
@@ -118,10 +120,13 @@ void SessionTraces::LeaveLocked(const RequestSpan& span) {
   --(span.num_dispatches > 0 ? load.num_running : load.num_waiting);
 }
 
-void SessionTraces::OnDelivered(const std::string& request_id, int64_t now) {
+std::optional<RequestSpan> SessionTraces::OnDelivered(const std::string& request_id, int64_t now) {
   absl::MutexLock lock(&mu_);
   RequestSpan* const span = FindLocked(request_id);
-  if (span != nullptr && span->delivered_at == 0) span->delivered_at = now;
+  if (span == nullptr || span->delivered_at > 0) return std::nullopt;
+  span->delivered_at = now;
+  if (!span->context.is_sampled) return std::nullopt;
+  return *span;
 }
 
 SessionTraces::Trace SessionTraces::Read(const std::string& session_id) {

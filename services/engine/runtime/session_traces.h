@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "libs/common/tracing/span_context.h"
 #include "services/engine/store/rows.h"
 
 namespace lathe::engine {
@@ -39,6 +40,8 @@ struct RequestSpan {
   int64_t completed_at = 0;   // the result is on disk
   int64_t delivered_at = 0;   // the caller received the result
   Outcome outcome = Outcome::kOk;
+  SpanContext context;    // its span for a collector; no context: none
+  std::string tenant_id;  // set if the span is sampled
 };
 
 // Spans of the most recently accepted requests. The number is bounded per session and in total, and
@@ -65,7 +68,7 @@ class SessionTraces {
   // `began_at`: requests accepted up to this time have no spans.
   SessionTraces(Options options, int64_t began_at);
 
-  void OnAccepted(const RequestRow& row);
+  void OnAccepted(const RequestRow& row, const SpanContext& context = {});
   void OnDurable(const std::string& request_id, int64_t now);
   void OnDispatched(const std::string& request_id, const std::string& group,
                     int64_t num_batch_requests, int64_t now);
@@ -74,7 +77,8 @@ class SessionTraces {
   void SetOutcome(const std::string& request_id, Outcome outcome);
   // Returns the final span, or nullopt when it was dropped.
   std::optional<RequestSpan> OnCompleted(const std::string& request_id, int64_t now);
-  void OnDelivered(const std::string& request_id, int64_t now);
+  // Returns a sampled span at its first delivery.
+  std::optional<RequestSpan> OnDelivered(const std::string& request_id, int64_t now);
 
   Trace Read(const std::string& session_id);
   // Returns the number of unfinished requests, by kind.

@@ -41,6 +41,24 @@ TEST_CASE("SessionTraces: a span has the stages of its request", "[runtime]") {
   CHECK(trace.complete_since == 5);
 }
 
+TEST_CASE("SessionTraces: a sampled span keeps its context and its tenant", "[runtime]") {
+  SessionTraces traces({}, 0);
+  RequestRow row = Row("r1", "s", 10);
+  row.tenant_id = "t1";
+  traces.OnAccepted(row, {.span_id = 7, .is_sampled = true});
+  CHECK(traces.OnCompleted("r1", 14)->context.span_id == 7);
+  const auto delivered = traces.OnDelivered("r1", 15);
+  REQUIRE(delivered);
+  CHECK(delivered->tenant_id == "t1");
+  CHECK(delivered->delivered_at == 15);
+  CHECK_FALSE(traces.OnDelivered("r1", 16));
+
+  row.request_id = "r2";
+  traces.OnAccepted(row, {.span_id = 8, .is_sampled = false});
+  CHECK(traces.OnCompleted("r2", 14)->tenant_id.empty());
+  CHECK_FALSE(traces.OnDelivered("r2", 15));
+}
+
 TEST_CASE("SessionTraces: a request that is dispatched again shows the last time", "[runtime]") {
   SessionTraces traces({}, 0);
   traces.OnAccepted(Row("r1", "s", 10));

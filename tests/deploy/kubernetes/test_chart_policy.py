@@ -219,3 +219,12 @@ def test_an_object_store_is_reached_over_https_only():
     for pod in (GATEWAY, ENGINE, worker):
         assert network.allows(pod, DATABASE, 443) and not network.allows(pod, METADATA_SERVICE, 443)
         assert not network.allows(pod, DATABASE, 80)
+
+
+def test_a_collector_of_traces_is_reached_if_there_is_one():
+    endpoint = "config.tracing.endpoint=https://otel.example:4318"
+    without, traced = (Network(render(None, "store.existingSecret=x", *more)) for more in ((), (endpoint,)))
+    for pod in (GATEWAY, ENGINE):
+        assert traced.allows(pod, DATABASE, 4318) and not without.allows(pod, DATABASE, 4318)
+        assert not traced.allows(pod, METADATA_SERVICE, 4318)
+    assert not traced.allows(component("worker", group="default", role="both"), DATABASE, 4318)

@@ -28,6 +28,7 @@ WRONG_VALUES = [
     ("groups[0].config.worker.tp=2", "missing property 'model'"),
     ("gateway.service.port=0", "at '/gateway/service/port'"),
     ("engine.resources.limits=null", "at '/engine/resources'"),
+    ("config.tracing.headers=authorization=secret", "at '/config/tracing/headers'"),
 ]
 WRONG_GROUPS = [
     ({"config": {"worker": {"model": "/m", "tp": 4}, "ranks": {"ranks_per_pod": 3}}},

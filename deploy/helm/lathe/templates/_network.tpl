@@ -26,6 +26,12 @@
   ports: [{port: {{ .port }}}]
 {{- end }}
 
+{{- define "lathe.tracingEgress" -}}
+{{- if dig "tracing" "endpoint" "" .Values.config }}
+{{ include "lathe.outsideEgress" (dict "port" .Values.networkPolicy.tracingPort) }}
+{{- end }}
+{{- end }}
+
 {{- define "lathe.storeEgress" -}}
 {{- if eq .Values.storage.kind "s3" }}
 {{ include "lathe.outsideEgress" (dict "port" .Values.networkPolicy.objectStorePort) }}

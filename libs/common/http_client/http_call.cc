@@ -1,8 +1,9 @@
-#include "libs/common/object_store/http_call.h"
+#include "libs/common/http_client/http_call.h"
 
 #include <curl/curl.h>
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +18,10 @@ size_t Append(char* data, size_t, size_t size, void* answer) {
   if (text.size() + size > kMaxAnswerBytes) return 0;
   text.append(data, size);
   return size;
+}
+
+int OnProgress(void* is_cancelled, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return (*static_cast<const std::function<bool()>*>(is_cancelled))() ? 1 : 0;
 }
 
 }  // namespace
@@ -39,35 +44,49 @@ std::string EncodeQueryPart(const std::string& text) {
   return encoded;
 }
 
-absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request) {
+absl::StatusOr<HttpAnswer> HttpExchange(const HttpCallRequest& request) {
   InitCurlOnce();
   const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
   curl_slist* list = nullptr;
   for (const std::string& header : request.headers) list = curl_slist_append(list, header.c_str());
   const std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(list, curl_slist_free_all);
-  std::string answer;
+  HttpAnswer answer;
   curl_easy_setopt(curl.get(), CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
-  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, 5000L);
+  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS,
+                   static_cast<long>(absl::ToInt64Milliseconds(request.timeout)));
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, Append);
-  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &answer);
-  if (!request.form.empty()) {
-    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDSIZE, static_cast<long>(request.form.size()));
-    curl_easy_setopt(curl.get(), CURLOPT_COPYPOSTFIELDS, request.form.c_str());
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &answer.body);
+  if (!request.body.empty()) {
+    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDSIZE, static_cast<long>(request.body.size()));
+    curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, request.body.c_str());
+  }
+  if (request.is_cancelled) {
+    curl_easy_setopt(curl.get(), CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl.get(), CURLOPT_XFERINFOFUNCTION, OnProgress);
+    curl_easy_setopt(curl.get(), CURLOPT_XFERINFODATA, &request.is_cancelled);
   }
   const CURLcode code = curl_easy_perform(curl.get());
+  if (code == CURLE_ABORTED_BY_CALLBACK) return absl::CancelledError("the call was cancelled");
   if (code != CURLE_OK) {
     return absl::UnavailableError(
         absl::StrFormat("%s does not answer: %s", request.url, curl_easy_strerror(code)));
   }
   long status = 0;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status / 100 == 2) return answer;
-  return absl::UnavailableError(
-      absl::StrFormat("%s answered %d: %s", request.url, status, answer.substr(0, 300)));
+  answer.status = static_cast<int>(status);
+  return answer;
+}
+
+absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request) {
+  absl::StatusOr<HttpAnswer> answer = HttpExchange(request);
+  if (!answer.ok()) return answer.status();
+  if (answer->status / 100 == 2) return std::move(answer->body);
+  return absl::UnavailableError(absl::StrFormat("%s answered %d: %s", request.url, answer->status,
+                                                answer->body.substr(0, 300)));
 }
 
 }  // namespace lathe
