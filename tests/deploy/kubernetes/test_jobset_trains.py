@@ -78,10 +78,22 @@ def test_the_group_has_the_mesh_of_the_file(service):
 def test_a_pod_that_is_killed_is_replaced_and_no_step_is_lost(service, program, index):
     restarts = service.cluster.api.get("JobSet", "lathe")["status"]["restarts"]
     old = service.cluster.pod(f"lathe-workers-0-{index}")
-    steps_while(program, lambda: service.cluster.delete_pod(old.name, 0))
+    steps_while(program, lambda: service.cluster.lose_pod(old.name))
     program.check()
     assert service.cluster.pod(f"lathe-workers-0-{index}").name != old.name
     assert service.cluster.api.get("JobSet", "lathe")["status"]["restarts"] == restarts
+
+
+@pytest.mark.parametrize("how, index", [("evict_pod", 1), ("delete_pod", 2), ("evict_pod", 0)])
+def test_a_pod_that_is_stopped_in_order_is_started_again_and_no_step_is_lost(service, program, how, index):
+    """Within its grace it ends by itself. An end with 0 would complete its index for good."""
+    old = service.cluster.pod(f"lathe-workers-0-{index}")
+    steps_while(program, lambda: getattr(service.cluster, how)(old.name))
+    program.check()
+    assert old.exit_code == 143
+    assert service.cluster.pod(f"lathe-workers-0-{index}").name != old.name
+    status = service.cluster.api.get("JobSet", "lathe")["status"]
+    assert status == {"restarts": 0, "conditions": []}
 
 
 def test_a_node_that_is_cut_off_for_long_costs_no_step(service, program):

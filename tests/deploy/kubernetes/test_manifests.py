@@ -88,3 +88,16 @@ def test_images_are_of_this_release():
     for name in ("jobset.yaml", "leaderworkerset.yaml"):
         template = next(template for found in load(name) for _, template in pod_templates(found))
         assert template["spec"]["containers"][0]["image"].endswith(f":{version}")
+
+
+def test_pods_of_a_job_that_are_stopped_are_started_again():
+    """A stop gives an exit code other than 0, and a rule ignores it: in the file and in the chart."""
+    chart = render("ci/jobset.yaml")
+    options = yaml.safe_load(find(chart, "ConfigMap", "lathe-group-night")["data"]["lathe.yaml"])
+    assert "--stopped-exit-code=143" in words_of("jobset.yaml")
+    assert options["ranks"]["stopped_exit_code"] == 143
+    for jobset in (load("jobset.yaml")[0], next(o for o in chart if o["kind"] == "JobSet")):
+        rules = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+        ignored = [code for rule in rules if rule["action"] == "Ignore" for code in
+                   rule.get("onExitCodes", {}).get("values", [])]
+        assert ignored == [143]

@@ -54,7 +54,8 @@ metadata:
 spec:
   {{- include "lathe.podSecurity" .root | nindent 2 }}
   {{- if eq .group.kind "JobSet" }}
-  # `lathe ranks` starts its ranks again by itself. The pod ends only after a signal, or with 78 for bad options.
+  # `lathe ranks` starts its ranks again by itself. The pod ends only after a signal, with 143,
+  # or with 78 for bad options.
   restartPolicy: Never
   {{- end }}
   # At SIGTERM the ranks write snapshots of their models.
