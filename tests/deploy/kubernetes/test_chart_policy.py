@@ -182,6 +182,7 @@ def component(name, **more):
 GATEWAY, ENGINE = component("gateway"), component("engine")
 TRAIN, SAMPLE = component("worker", group="train", role="both"), component("worker", group="sample", role="sample")
 DATABASE = {"ip": "10.9.8.7"}
+DATABASE_POD = {"namespace": "databases", "app": "postgres"}
 METADATA_SERVICE = {"ip": "169.254.169.254"}
 INGRESS = {"namespace": "ingress-nginx"}
 STRANGER = {"namespace": "other"}
@@ -195,7 +196,8 @@ FLOWS = [
     (PROMETHEUS, ENGINE, "metrics", True), (PROMETHEUS, TRAIN, "metrics", True),
     (STRANGER, ENGINE, "metrics", False),
     (ENGINE, DATABASE, 5432, True), (GATEWAY, DATABASE, 5432, False), (TRAIN, DATABASE, 5432, False),
-    (ENGINE, METADATA_SERVICE, 5432, False), (ENGINE, METADATA_SERVICE, 80, False),
+    (ENGINE, DATABASE_POD, 5432, True), (GATEWAY, DATABASE_POD, 5432, False), (TRAIN, DATABASE_POD, 5432, False),
+    (ENGINE, DATABASE_POD, 443, False), (ENGINE, METADATA_SERVICE, 5432, False), (ENGINE, METADATA_SERVICE, 80, False),
 ]
 
 
@@ -213,9 +215,25 @@ def test_groups_that_sample_reach_those_that_train(tmp_path):
     assert network.allows(sample, train, 40123) and not network.allows(train, sample, 40123)
 
 
+def test_peers_of_the_values_replace_all_others():
+    namespace = "namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name"
+    network = Network(render("ci/full.yaml", f"networkPolicy.postgresTo[0].{namespace}=databases",
+                             "networkPolicy.postgresTo[0].podSelector.matchLabels.app=postgres"))
+    assert network.allows(ENGINE, DATABASE_POD, 5432)
+    for other in (DATABASE, {**DATABASE_POD, "app": "other"}, {**DATABASE_POD, "namespace": "other"}):
+        assert not network.allows(ENGINE, other, 5432)
+
+
+def test_jobs_that_scale_reach_an_api_server_on_a_node():
+    network = Network(render("ci/off-peak.yaml"))
+    for server in ({"node": "control-plane"}, {"ip": "10.96.0.1"}):
+        assert network.allows(component("scaler"), server, 6443) and not network.allows(component("scaler"), server, 22)
+
+
 def test_an_object_store_is_reached_over_https_only():
     network = Network(render("ci/s3.yaml"))
     worker = component("worker", group="default", role="both")
     for pod in (GATEWAY, ENGINE, worker):
-        assert network.allows(pod, DATABASE, 443) and not network.allows(pod, METADATA_SERVICE, 443)
-        assert not network.allows(pod, DATABASE, 80)
+        for store in (DATABASE, {"namespace": "minio"}):
+            assert network.allows(pod, store, 443) and not network.allows(pod, store, 80)
+        assert not network.allows(pod, METADATA_SERVICE, 443)
