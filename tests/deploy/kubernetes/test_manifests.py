@@ -4,10 +4,10 @@ import re
 
 import pytest
 import yaml
-from support.helm import CHART, find, render
+from support.helm import CHART, find, render, run
 from support.kube_schemas import pod_templates
 from support.lathe_server import BIN, ROOT
-from support.helm import run
+from support.network_policies import Network
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 
@@ -101,3 +101,23 @@ def test_pods_of_a_job_that_are_stopped_are_started_again():
         ignored = [code for rule in rules if rule["action"] == "Ignore" for code in
                    rule.get("onExitCodes", {}).get("values", [])]
         assert ignored == [143]
+
+
+def test_the_leader_worker_set_belongs_to_a_release_as_the_groups_of_the_chart_do():
+    """Same labels on its pods, and the same NetworkPolicy."""
+    chart = render("ci/lws.yaml")
+    theirs = find(chart, "LeaderWorkerSet", "lathe-group-large")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    ours = load("leaderworkerset.yaml")[0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    of_helm = {"app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+    labels = ours["metadata"]["labels"]
+    assert labels == {key: value for key, value in theirs["metadata"]["labels"].items() if key not in of_helm}
+    policy = find(load("leaderworkerset.yaml"), "NetworkPolicy", "lathe-group-large")
+    assert policy["spec"] == find(chart, "NetworkPolicy", "lathe-group-large")["spec"]
+    # With the policies of a release that has no such group, its pods reach what they need and no more.
+    network = Network([*render("ci/full.yaml"), policy])
+    engine = {**labels, "app.kubernetes.io/component": "engine"}
+    other = {**labels, "lathe.dev/group": "train"}
+    assert network.isolated(labels, "Ingress") and network.isolated(labels, "Egress")
+    assert network.allows(labels, engine, "workers") and network.allows(labels, labels, 40123)
+    assert not network.allows(labels, other, 40123) and not network.allows(other, labels, 40123)
+    assert not network.allows(labels, {"ip": "10.9.8.7"}, 5432)
