@@ -90,3 +90,9 @@ def refusal(case, *values, **options):
 
 def find(objects, kind, name):
     return next(o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name))
+
+
+def find_kind(objects, kind):
+    """The only object of a kind."""
+    [found] = [o for o in objects if o["kind"] == kind and o["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"]
+    return found

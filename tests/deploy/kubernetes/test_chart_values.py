@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from support.helm import CASES, CHART, find, helm, refusal, render, run, template
+from support.helm import CASES, CHART, find, find_kind, helm, refusal, render, run, template
 from support.lathe_server import BIN
 
 GOOD = "store.existingSecret=database"
@@ -116,6 +116,12 @@ def test_what_the_user_wrote_is_checked_before_the_installation():
     config = find(objects, "ConfigMap", "lathe-config-check")
     assert yaml.safe_load(config["data"]["lathe.yaml"]) == {"log": {"level": "debug"}}
     assert "lathe-config-check" not in {o["metadata"]["name"] for o in render(None, GOOD)}
+
+
+def test_labels_of_a_group_are_on_its_pods():
+    template = find_kind(render("ci/jobset.yaml"), "JobSet")["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "training"
+    assert "kueue.x-k8s.io/queue-name" not in template["metadata"]["annotations"]
 
 
 def test_notes_say_how_to_make_a_key():

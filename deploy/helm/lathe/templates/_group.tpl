@@ -48,9 +48,6 @@
 {{- $volumes := dict "root" .root "config" (printf "group-%s" .group.name) "tls" (include "lathe.workerTls" .root) "secrets" (list "worker") -}}
 metadata:
   {{- include "lathe.podMetadata" $self | nindent 2 }}
-  {{- with .group.labels }}
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
 spec:
   {{- include "lathe.podSecurity" .root | nindent 2 }}
   {{- if eq .group.kind "JobSet" }}

@@ -9,6 +9,9 @@ labels:
   {{- with .group }}
   lathe.dev/group: {{ .name }}
   lathe.dev/role: {{ dig "config" "worker" "role" "both" . }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- end }}
 annotations:
   # Another configuration is another pod.
