@@ -121,3 +121,14 @@ def test_the_leader_worker_set_belongs_to_a_release_as_the_groups_of_the_chart_d
     assert network.allows(labels, engine, "workers") and network.allows(labels, labels, 40123)
     assert not network.allows(labels, other, 40123) and not network.allows(other, labels, 40123)
     assert not network.allows(labels, {"ip": "10.9.8.7"}, 5432)
+
+
+def test_the_jobset_keeps_its_database_out_of_the_volume_that_all_pods_mount():
+    """SQLite's file there would be open in pod 0 and, after a cut of its node, in its successor."""
+    [template] = [template for _, template in pod_templates(load("jobset.yaml")[0])]
+    [container] = template["spec"]["containers"]
+    options = {variable["name"]: variable["value"] for variable in container["env"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    folder, _, key = options["LATHE_ENGINE__STORE_FILE"].rpartition("/")
+    volume = next(v for v in template["spec"]["volumes"] if v["name"] == mounts[folder])
+    assert "secret" in volume and key == "url"
