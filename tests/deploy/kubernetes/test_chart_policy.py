@@ -6,6 +6,7 @@ import pytest
 import yaml
 from support.helm import CASES, NAMESPACE, RELEASE, render
 from support.kube_schemas import pod_templates
+from support.lathe_server import ROOT
 from support.network_policies import Network
 
 # The values name these objects, which exist already.
@@ -165,6 +166,23 @@ def test_rights_to_the_cluster_name_one_object(objects):
         for rule in role["rules"]:
             assert len(rule["resourceNames"]) == 1
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def test_pods_of_groups_keep_their_logs_to_themselves():
+    """Ranks of all groups write files of the same names, so these cannot be in the volume that all mount."""
+    manifests = [found for name in ("jobset", "leaderworkerset") for found in yaml.safe_load_all(
+        (ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text())]
+    rendered = [found for case in ("full", "lws", "jobset") for found in render(f"ci/{case}.yaml")]
+    seen = 0
+    for owner, _, spec in pods([*manifests, *rendered]):
+        container = spec["containers"][0]
+        if container["name"] != "worker":
+            continue
+        paths = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        volume = next(v for v in spec["volumes"] if v["name"] == paths["/var/lib/lathe/logs"])
+        assert "emptyDir" in volume, owner["metadata"]["name"]
+        seen += 1
+    assert seen == 7
 
 
 def test_every_pod_has_policies_for_both_directions(objects):

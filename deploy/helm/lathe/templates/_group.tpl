@@ -7,6 +7,16 @@
 {{- end }}
 {{- end }}
 
+{{- /* Logs of the ranks. All groups mount one data volume, and their files have the same names. */ -}}
+{{- define "lathe.logsMount" -}}
+- {name: logs, mountPath: /var/lib/lathe/logs}
+{{- end }}
+
+{{- define "lathe.logsVolume" -}}
+- name: logs
+  emptyDir: {sizeLimit: 2Gi}
+{{- end }}
+
 {{- define "lathe.groupVolumes" -}}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ .sharedMemory }}}
@@ -99,8 +109,10 @@ spec:
         {{- toYaml .group.resources | nindent 8 }}
       volumeMounts:
         {{- include "lathe.mounts" $volumes | nindent 8 }}
+        {{- include "lathe.logsMount" . | nindent 8 }}
         {{- include "lathe.groupMounts" .group | nindent 8 }}
   volumes:
     {{- include "lathe.volumes" $volumes | nindent 4 }}
+    {{- include "lathe.logsVolume" . | nindent 4 }}
     {{- include "lathe.groupVolumes" .group | nindent 4 }}
 {{- end }}
