@@ -11,7 +11,7 @@ from support.network_policies import Network
 
 # The values name these objects, which exist already.
 EXTERNAL = {
-    "secrets": {"lathe-store", "lathe-s3", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
+    "secrets": {"lathe-store", "lathe-s3", "lathe-s3-reads", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
                 "lathe-own-worker", "lathe-first-key", "lathe-test-key"},
     "claims": {"models", "lathe-data"},
 }
@@ -91,8 +91,8 @@ def test_no_value_of_the_environment_is_a_secret(objects):
 
 def test_no_configuration_holds_a_secret(objects):
     for config in (o for o in objects if o["kind"] == "ConfigMap"):
-        text = config["data"]["lathe.yaml"]
-        assert not re.search(r"postgres://|tml-|BEGIN [A-Z ]*PRIVATE", text)
+        for text in config["data"].values():
+            assert not re.search(r"postgres://|tml-|BEGIN [A-Z ]*PRIVATE", text)
 
 
 def test_selectors_match_the_pods_they_are_for(objects):
@@ -166,6 +166,21 @@ def test_rights_to_the_cluster_name_one_object(objects):
         for rule in role["rules"]:
             assert len(rule["resourceNames"]) == 1
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def test_gateways_have_neither_keys_nor_identity_of_the_engines():
+    """The object store's keys that write are for engines and workers; a gateway may have keys that read."""
+    def identity(*values):
+        found = {metadata["labels"]["app.kubernetes.io/component"]: (
+            [source["secretRef"]["name"] for source in spec["containers"][0].get("envFrom", [])],
+            spec.get("serviceAccountName")) for _, metadata, spec in pods(render("ci/s3.yaml", *values))}
+        return found["gateway"], found["engine"], found["worker"]
+
+    gateway, engine, worker = identity()
+    assert engine == worker == (["lathe-s3"], "lathe")
+    assert gateway == (["lathe-s3-reads"], "lathe-gateway")
+    gateway, *_ = identity("gateway.s3CredentialsSecret=", "gateway.serviceAccount.name=mine")
+    assert gateway == ([], "mine")
 
 
 def test_pods_of_groups_keep_their_logs_to_themselves():

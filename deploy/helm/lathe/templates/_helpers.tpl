@@ -35,6 +35,11 @@ labels:
 {{ .Values.serviceAccount.name | default (include "lathe.fullname" .) }}
 {{- end }}
 
+{{- /* Gateways have an identity of their own, because they are what the world reaches. */ -}}
+{{- define "lathe.gatewayAccount" -}}
+{{ .Values.gateway.serviceAccount.name | default (printf "%s-gateway" (include "lathe.fullname" .)) }}
+{{- end }}
+
 {{- define "lathe.engineService" -}}
 {{ include "lathe.fullname" . }}-engine
 {{- end }}
