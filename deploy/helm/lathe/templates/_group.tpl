@@ -116,3 +116,34 @@ spec:
     {{- include "lathe.logsVolume" . | nindent 4 }}
     {{- include "lathe.groupVolumes" .group | nindent 4 }}
 {{- end }}
+
+{{- /* spec of a JobSet: {group, pods, pod: the pod template}. */ -}}
+{{- define "lathe.jobSetSpec" -}}
+network: {enableDNSHostnames: true, publishNotReadyAddresses: true}
+failurePolicy:
+  maxRestarts: 20
+  restartStrategy: BlockingRecreate
+  rules:
+    # A configuration that was refused is refused again.
+    - {name: badConfiguration, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy]}
+replicatedJobs:
+  - name: ranks
+    replicas: {{ .group.replicas }}
+    template:
+      spec:
+        completionMode: Indexed
+        parallelism: {{ .pods }}
+        completions: {{ .pods }}
+        backoffLimit: 0
+        podFailurePolicy:
+          rules:
+            - action: FailJob
+              onExitCodes: {containerName: worker, operator: In, values: [78]}
+            # ranks.stopped_exit_code: a pod that was stopped in order is started again.
+            - action: Ignore
+              onExitCodes: {containerName: worker, operator: In, values: [143]}
+            - action: Ignore
+              onPodConditions: [{type: DisruptionTarget, status: "True"}]
+        template:
+          {{- .pod | nindent 10 }}
+{{- end }}
