@@ -62,9 +62,9 @@ def run(program, *arguments, check=True, **options):
     return done
 
 
-def template(case, *values, chart=CHART, operators=OPERATORS, files=()):
+def template(case, *values, chart=CHART, operators=OPERATORS, files=(), release=RELEASE):
     """Arguments of `helm template` of a file of ci/, with `values` as for --set."""
-    return ["template", RELEASE, chart, "--namespace", NAMESPACE,
+    return ["template", release, chart, "--namespace", NAMESPACE,
             *(["--values", CHART / case] if case else []),
             *(word for file in files for word in ("--values", file)),
             *(word for kind in operators for word in ("--api-versions", kind)),

@@ -80,12 +80,17 @@ metrics:
 {{- omit (mustMergeOverwrite (omit $chart "ranks" "data") (deepCopy .Values.config)) "worker" "ranks" | toYaml }}
 {{- end }}
 
+{{- /* What the values say about one group: {root, group}. */ -}}
+{{- define "lathe.givenConfig" -}}
+{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
+{{- mustMergeOverwrite $all (deepCopy .group.config) | toYaml }}
+{{- end }}
+
 {{- /* The file of one group: {root, group}. */ -}}
 {{- define "lathe.groupConfig" -}}
 {{- include "lathe.checkConfig" (dict "config" .group.config "where" (printf "groups[%s].config" .group.name)) -}}
 {{- $chart := pick (include "lathe.chartConfig" .root | fromYaml) "ranks" "data" -}}
-{{- $given := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
-{{- $config := mustMergeOverwrite $chart $given (deepCopy .group.config) -}}
+{{- $config := mustMergeOverwrite $chart (include "lathe.givenConfig" . | fromYaml) -}}
 {{- if eq .group.kind "StatefulSet" }}
 {{- $_ := unset $config.ranks "ranks_per_pod" -}}
 {{- $_ := set $config.ranks "ranks" (printf "0-%d" (sub (int (include "lathe.world" .)) 1)) -}}
