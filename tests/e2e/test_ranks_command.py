@@ -83,6 +83,27 @@ def test_options_that_a_worker_refuses_end_its_parent_with_its_words(tmp_path):
     assert "options are refused" in answer.stderr
 
 
+@pytest.mark.parametrize("options, code", [([], 0), (["--stopped-exit-code", "143"], 143)])
+def test_a_stop_ends_with_the_code_that_was_asked_for(options, code, tmp_path):
+    """Its rank waits for an engine that is not there."""
+    with subprocess.Popen(
+            [str(BIN / "lathe"), "ranks", "--ranks", "0", "--data-dir", tmp_path, *options, "--",
+             "--model", f"tiny={tiny_model()}", "--device", "cpu"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert "worker0  started" in parent.stdout.readline()
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(60) == code
+        assert parent.stderr.read() == ""
+
+
+def test_an_exit_code_that_is_none_is_named(tmp_path):
+    answer = subprocess.run(
+        [str(BIN / "lathe"), "ranks", "--ranks", "0", "--stopped-exit-code", "256", "--data-dir", tmp_path],
+        capture_output=True, text=True, check=False, timeout=30)
+    assert answer.returncode == 2
+    assert "stopped_exit_code is 256, expected 0 to 255" in answer.stderr
+
+
 class PodService(RankService):
     """Each pod of a LeaderWorkerSet has two ranks, and its `lathe ranks` finds out which."""
 

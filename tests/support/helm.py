@@ -62,9 +62,9 @@ def run(program, *arguments, check=True, **options):
     return done
 
 
-def template(case, *values, chart=CHART, operators=OPERATORS, files=()):
+def template(case, *values, chart=CHART, operators=OPERATORS, files=(), release=RELEASE):
     """Arguments of `helm template` of a file of ci/, with `values` as for --set."""
-    return ["template", RELEASE, chart, "--namespace", NAMESPACE,
+    return ["template", release, chart, "--namespace", NAMESPACE,
             *(["--values", CHART / case] if case else []),
             *(word for file in files for word in ("--values", file)),
             *(word for kind in operators for word in ("--api-versions", kind)),
@@ -90,3 +90,9 @@ def refusal(case, *values, **options):
 
 def find(objects, kind, name):
     return next(o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name))
+
+
+def find_kind(objects, kind):
+    """The only object of a kind."""
+    [found] = [o for o in objects if o["kind"] == kind and o["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"]
+    return found

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlparse
 
 import yaml
 from support.hosts import Home
+from support.kube_immutable import changed_forever
 from support.kube_schemas import problems
 
 VERSION = "1.37"
@@ -43,17 +44,6 @@ KINDS = {  # by group and version: (plural, kind, has a namespace)
     "monitoring.coreos.com/v1": [("podmonitors", "PodMonitor", True),
                                  ("prometheusrules", "PrometheusRule", True)],
 }
-# Fields of a spec that may change; the others of these kinds never do.
-MUTABLE = {
-    "StatefulSet": {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
-                    "persistentVolumeClaimRetentionPolicy", "minReadySeconds"},
-    "Job": {"parallelism", "completions", "suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
-            "backoffLimit"},
-    "JobSet": {"suspend"},
-}
-IMMUTABLE = {"Deployment": {"selector"}}
-
-
 # Kinds whose status says what their pods do.
 WITH_PODS = {"StatefulSet", "Deployment", "Job", "JobSet", "LeaderWorkerSet", "Pod"}
 
@@ -87,16 +77,6 @@ def without_forgotten(current, before, now):
             value = without_forgotten(value, before[key], now[key])
         kept[key] = value
     return kept
-
-
-def changed_forever(kind, old, new):
-    """Names of fields that the write changes and that never change."""
-    before, after = old.get("spec", {}), new.get("spec", {})
-    if kind in MUTABLE:
-        names = (set(before) | set(after)) - MUTABLE[kind]
-    else:
-        names = IMMUTABLE.get(kind, set())
-    return sorted(name for name in names if before.get(name) != after.get(name))
 
 
 def ready_status(found):
@@ -240,7 +220,7 @@ class KubeApi:
             raise Refused(422, "Invalid", f'{new["kind"]} "{new["metadata"]["name"]}" is invalid: {wrong[0]}')
         if old and (names := changed_forever(new["kind"], old, new)):
             raise Refused(422, "Invalid", f'{new["kind"]} "{new["metadata"]["name"]}" is invalid: '
-                                          f'spec.{names[0]}: field is immutable')
+                                          f'{names[0]}: field is immutable')
 
     def _put(self, key, new, old):
         self._version += 1

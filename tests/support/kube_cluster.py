@@ -189,8 +189,19 @@ class KubeCluster:
 
     def delete_pod(self, name, grace=None):
         """As `kubectl delete pod`; returns the old pod once it has ended."""
+        return self._end_pod(name, grace)
+
+    def evict_pod(self, name):
+        """As `kubectl drain` or a preemption."""
+        return self._end_pod(name, is_disrupted=True)
+
+    def lose_pod(self, name):
+        """As the loss of its node."""
+        return self._end_pod(name, 0, is_disrupted=True)
+
+    def _end_pod(self, name, grace=None, is_disrupted=False):
         pod = self.pod(name)
-        pod.stop(grace)
+        pod.stop(grace, is_disrupted)
         pod.join()
         return pod
 

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+from support.helm_release import HelmRelease
 from support.kube_cluster import KubeCluster
 from support.lathe_server import ROOT, tiny_model
 from support.postgres_cluster import PostgresCluster
@@ -96,3 +97,28 @@ def cluster_with_database(folder, num_hosts=12):
             for pod in cluster.pods():
                 pod.stop(grace=0)
             database.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def served_chart(folder, case=None, *values, files=(), secrets=None, engine="lathe-engine", num_groups=1, num_hosts=12):
+    """A PodService of the chart, which the real helm has installed: `release` is the HelmRelease. `values` are as for
+    --set, `secrets` (name: {key: text}) exist before. This thread is on host "client"."""
+    with cluster_with_database(folder, num_hosts) as (cluster, database):
+        for name, texts in (secrets or {}).items():
+            cluster.add_secret(name, **texts)
+        release = HelmRelease(cluster.api, database)
+        done = release.install(case, *values, files=files, timeout="180s", check=False)
+        assert done.returncode == 0, done.stderr + cluster.logs()
+        with served(cluster, engine, "lathe-gateway", num_groups) as running:
+            running.release = release
+            yield running
+
+
+@contextlib.contextmanager
+def served(cluster, engine, gateway, num_groups=1):
+    """A PodService of what runs in `cluster`, once its groups are ready, with a key."""
+    running = PodService(cluster, engine, gateway)
+    cluster.wait(lambda: running.is_ready(num_groups), "the worker groups")
+    running.make_key()
+    with cluster.hosts.on("client"):
+        yield running

@@ -2,7 +2,8 @@
 
     Network(objects).allows(labels_of_a_pod, labels_of_another, "grpc")
 
-A peer is a pod of the release, as its labels; {"namespace": NAME}: any pod there; {"ip": ADDRESS}: an address outside.
+A peer is a pod of the release, as its labels; {"namespace": NAME, …labels}: a pod of another namespace; {"ip": ADDRESS}: an
+address outside; {"node": NAME}: a machine of the cluster. As with Cilium, an ipBlock matches neither pods nor nodes.
 """
 
 import ipaddress
@@ -21,7 +22,7 @@ class Network:
         return bool(self._of(labels, direction))
 
     def _of(self, labels, direction):
-        if "ip" in labels or "namespace" in labels:
+        if {"ip", "namespace", "node"} & set(labels):
             return []
         return [policy for policy in self._policies if direction in policy["policyTypes"] and
                 policy["podSelector"].get("matchLabels", {}).items() <= labels.items()]
@@ -46,10 +47,14 @@ def _has_peer(peers, peer):
 def _is_peer(entry, peer):
     if "ipBlock" in entry:
         return "ip" in peer and _in_block(entry["ipBlock"], ipaddress.ip_address(peer["ip"]))
+    if "ip" in peer or "node" in peer:
+        return False
     if "namespaceSelector" in entry:
-        return entry["namespaceSelector"]["matchLabels"].get("kubernetes.io/metadata.name") == peer.get("namespace")
-    return "ip" not in peer and "namespace" not in peer and \
-        entry["podSelector"].get("matchLabels", {}).items() <= peer.items()
+        wanted = entry["namespaceSelector"].get("matchLabels", {}).get("kubernetes.io/metadata.name")
+        is_there = wanted in (None, peer.get("namespace"))
+    else:
+        is_there = "namespace" not in peer
+    return is_there and entry.get("podSelector", {}).get("matchLabels", {}).items() <= peer.items()
 
 
 def _in_block(block, address):

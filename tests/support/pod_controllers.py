@@ -149,70 +149,84 @@ class LeaderWorkerSet(Controller):
 
 
 class JobSet(Controller):
-    """With indexed Jobs. A pod that ends fails its Job, unless it is ignored; a failed Job restarts the whole set, or
-    ends it if a rule says so."""
+    """With indexed Jobs. A pod that ends with 0 completes its index, also after a stop, and is not started again. Another
+    end fails its Job, unless a rule ignores it. A failed Job restarts the whole set, or ends it if a rule says so."""
 
     def __init__(self, cluster, found):
         super().__init__(cluster, found)
         self.restarts = 0
         self.state = "Running"
+        self.completed = set()  # places
+        self._is_ending = False  # it ends its pods itself: their exit codes mean nothing
 
     def look(self):
-        if self.state != "Running":
-            return self.forget_ended()
-        action = None
-        for place, (pod, _) in list(self.pods.items()):
-            if pod.has_ended and not pod.is_stopping:
-                action = action or self._action(place, pod)
+        outcomes = set()
+        for place, (pod, _) in self.pods.items():
+            if pod.has_ended and not self._is_ending:
+                outcomes.add(self._outcome(place, pod))
         self.forget_ended()
-        if action == "FailJobSet":
-            self.state = "Failed"
-            return self.end()
-        if action == "RestartJobSet":
-            self.restarts += 1
-            if self.restarts > self.found["spec"]["failurePolicy"]["maxRestarts"]:
+        if "FailJobSet" in outcomes or "RestartJobSet" in outcomes:
+            self._is_ending = True
+            self.end()
+            self.restarts += "FailJobSet" not in outcomes
+            if "FailJobSet" in outcomes or self.restarts > self.found["spec"]["failurePolicy"]["maxRestarts"]:
                 self.state = "Failed"
-            return self.end()
-        # BlockingRecreate: no pod begins while one of the set before is there.
-        if not any(pod.is_stopping for pod, _ in self.pods.values()) or action is None:
-            self._start_missing()
+        if self._is_ending and (self.pods or self.state == "Failed"):
+            return  # BlockingRecreate: no pod begins while one of the set before is there
+        if self._is_ending:
+            self._is_ending = False
+            self.completed.clear()
+        self._start_missing()
 
-    def _start_missing(self):
-        spec = self.found["spec"]
-        subdomain = spec.get("network", {}).get("subdomain") or self.name
-        for job in spec["replicatedJobs"]:
+    def _places(self):
+        """(place, the Job's spec) of every pod."""
+        for job in self.found["spec"]["replicatedJobs"]:
             inner = job["template"]["spec"]
             for number in range(job.get("replicas", 1)):
                 for index in range(inner["completions"]):
-                    place = (job["name"], number, index)
-                    if place in self.pods:
-                        continue
-                    host = f"{self.name}-{job['name']}-{number}-{index}"
-                    labels = {"batch.kubernetes.io/job-completion-index": str(index),
-                              "jobset.sigs.k8s.io/job-index": str(number),
-                              "jobset.sigs.k8s.io/jobset-name": self.name}
-                    self.start(place, f"{host}-{uuid.uuid4().hex[:5]}", with_labels(inner["template"], labels), "",
-                               hostname=host, subdomain=subdomain,
-                               env=[{"name": "JOB_COMPLETION_INDEX", "value": str(index)}])
+                    yield (job["name"], number, index), inner
 
-    def _action(self, place, pod):
-        """What the end of a pod means for the set; None: nothing."""
-        spec = self.found["spec"]
-        inner = next(job for job in spec["replicatedJobs"] if job["name"] == place[0])["template"]["spec"]
+    def _start_missing(self):
+        if self.completed == {place for place, _ in self._places()}:
+            self.state = "Completed"
+        subdomain = self.found["spec"].get("network", {}).get("subdomain") or self.name
+        for place, inner in self._places():
+            if place in self.pods or place in self.completed:
+                continue
+            job, number, index = place
+            host = f"{self.name}-{job}-{number}-{index}"
+            labels = {"batch.kubernetes.io/job-completion-index": str(index),
+                      "jobset.sigs.k8s.io/job-index": str(number),
+                      "jobset.sigs.k8s.io/jobset-name": self.name}
+            self.start(place, f"{host}-{uuid.uuid4().hex[:5]}", with_labels(inner["template"], labels), "",
+                       hostname=host, subdomain=subdomain,
+                       env=[{"name": "JOB_COMPLETION_INDEX", "value": str(index)}])
+
+    def _outcome(self, place, pod):
+        """What the end of a pod means: nothing, or an action on the set."""
         if pod.exit_code == 0:
+            self.completed.add(place)
             return None
-        for rule in inner.get("podFailurePolicy", {}).get("rules", []):
-            codes = rule.get("onExitCodes", {})
-            if rule["action"] == "FailJob" and codes and pod.exit_code in codes["values"]:
-                rules = spec["failurePolicy"].get("rules", [])
-                return next((r["action"] for r in rules if "PodFailurePolicy" in r["onJobFailureReasons"]),
-                            "RestartJobSet")
-        return "RestartJobSet"
+        inner = dict(self._places())[place]
+        rule = next((rule for rule in inner.get("podFailurePolicy", {}).get("rules", []) if _applies(rule, pod)), None)
+        if rule is None:
+            return "RestartJobSet"
+        if rule["action"] == "Ignore":
+            return None
+        rules = self.found["spec"]["failurePolicy"].get("rules", [])
+        return next((r["action"] for r in rules if "PodFailurePolicy" in r["onJobFailureReasons"]), "RestartJobSet")
 
     def status(self):
-        kind = {"Failed": "Failed"}.get(self.state)
-        return {"restarts": self.restarts,
-                "conditions": [{"type": kind, "status": "True", "reason": kind}] if kind else []}
+        conditions = [] if self.state == "Running" else [{"type": self.state, "status": "True", "reason": self.state}]
+        return {"restarts": self.restarts, "conditions": conditions}
+
+
+def _applies(rule, pod):
+    """Whether a rule of a podFailurePolicy is about this end of a pod; the first that applies counts."""
+    if "onExitCodes" in rule:
+        assert rule["onExitCodes"]["operator"] == "In"
+        return pod.exit_code in rule["onExitCodes"]["values"]
+    return any(condition["type"] == "DisruptionTarget" and pod.is_disrupted for condition in rule["onPodConditions"])
 
 
 CONTROLLERS = {"StatefulSet": StatefulSet, "Deployment": Deployment, "Job": Job,

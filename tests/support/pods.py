@@ -146,7 +146,8 @@ class Pod:
         self.grace = self.spec.get("terminationGracePeriodSeconds", 30)
         self.restarts = self.spec.get("restartPolicy", "Always") == "Always"
         self.hook_results = []  # (container, exit code, output)
-        self.exit_code = None  # of the container that ended for good
+        self.exit_code = None  # as Kubernetes shows it, once the pod has ended
+        self.is_disrupted = False  # condition DisruptionTarget: an eviction, or the loss of the node
         self._env = list(env)
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="pod-", dir="/tmp"))
         self._shared_memory = pathlib.Path(tempfile.mkdtemp(prefix="pod-", dir="/dev/shm"))
@@ -172,9 +173,10 @@ class Pod:
     def container(self, name=None):
         return next(c for c in self._containers if name in (None, c.name))
 
-    def stop(self, grace=None):
+    def stop(self, grace=None, is_disrupted=False):
         """Begins to end it; `grace`: seconds, instead of its own."""
         self._stop_grace = self.grace if grace is None else grace
+        self.is_disrupted = self.is_disrupted or is_disrupted
         self._stop.set()
 
     def join(self):
@@ -219,6 +221,8 @@ class Pod:
                 return
         for container in self._containers:
             container.stop(self._stop_grace)
+        codes = [container.sandbox.exit_code for container in self._containers]
+        self.exit_code = max(code if code >= 0 else 128 - code for code in codes)
 
     def environment(self, container):
         """As Kubernetes: in the order given, each may use those before."""

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 
@@ -16,6 +18,9 @@ constexpr int kExitWarnings = 1;
 constexpr int kExitErrors = 2;
 // Exit code of a check whose answer is no, as Docker's HEALTHCHECK wants it.
 constexpr int kExitCheckFailed = 1;
+
+// Payload of EndWith: the exit code in digits.
+constexpr char kExitCodeUrl[] = "lathe/exit_code";
 
 struct NamedExit {
   std::string_view word;
@@ -45,6 +50,9 @@ constexpr NamedExit kNamedExits[] = {
 }  // namespace
 
 int ExitCodeOf(const absl::Status& status) {
+  int given = 0;
+  const auto payload = status.GetPayload(kExitCodeUrl);
+  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &given)) return given;
   if (status.ok() || absl::IsCancelled(status)) return 0;
   const std::string word = ErrorCode(status);
   const auto* named = std::find_if(std::begin(kNamedExits), std::end(kNamedExits),
@@ -53,6 +61,12 @@ int ExitCodeOf(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
   if (absl::IsPermissionDenied(status)) return kExitPermission;
   return IsUserError(status) ? kExitUsage : kExitSoftware;
+}
+
+absl::Status EndWith(int exit_code) {
+  absl::Status status = absl::CancelledError("");
+  status.SetPayload(kExitCodeUrl, absl::Cord(absl::StrCat(exit_code)));
+  return status;
 }
 
 absl::Status UsageError(const std::string& message) {

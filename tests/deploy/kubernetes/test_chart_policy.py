@@ -6,11 +6,12 @@ import pytest
 import yaml
 from support.helm import CASES, NAMESPACE, RELEASE, render
 from support.kube_schemas import pod_templates
+from support.lathe_server import ROOT
 from support.network_policies import Network
 
 # The values name these objects, which exist already.
 EXTERNAL = {
-    "secrets": {"lathe-store", "lathe-s3", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
+    "secrets": {"lathe-store", "lathe-s3", "lathe-s3-reads", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
                 "lathe-own-worker", "lathe-first-key", "lathe-test-key"},
     "claims": {"models", "lathe-data"},
 }
@@ -90,8 +91,8 @@ def test_no_value_of_the_environment_is_a_secret(objects):
 
 def test_no_configuration_holds_a_secret(objects):
     for config in (o for o in objects if o["kind"] == "ConfigMap"):
-        text = config["data"]["lathe.yaml"]
-        assert not re.search(r"postgres://|tml-|BEGIN [A-Z ]*PRIVATE", text)
+        for text in config["data"].values():
+            assert not re.search(r"postgres://|tml-|BEGIN [A-Z ]*PRIVATE", text)
 
 
 def test_selectors_match_the_pods_they_are_for(objects):
@@ -167,6 +168,38 @@ def test_rights_to_the_cluster_name_one_object(objects):
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
 
 
+def test_gateways_have_neither_keys_nor_identity_of_the_engines():
+    """The object store's keys that write are for engines and workers; a gateway may have keys that read."""
+    def identity(*values):
+        found = {metadata["labels"]["app.kubernetes.io/component"]: (
+            [source["secretRef"]["name"] for source in spec["containers"][0].get("envFrom", [])],
+            spec.get("serviceAccountName")) for _, metadata, spec in pods(render("ci/s3.yaml", *values))}
+        return found["gateway"], found["engine"], found["worker"]
+
+    gateway, engine, worker = identity()
+    assert engine == worker == (["lathe-s3"], "lathe")
+    assert gateway == (["lathe-s3-reads"], "lathe-gateway")
+    gateway, *_ = identity("gateway.s3CredentialsSecret=", "gateway.serviceAccount.name=mine")
+    assert gateway == ([], "mine")
+
+
+def test_pods_of_groups_keep_their_logs_to_themselves():
+    """Ranks of all groups write files of the same names, so these cannot be in the volume that all mount."""
+    manifests = [found for name in ("jobset", "leaderworkerset") for found in yaml.safe_load_all(
+        (ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text())]
+    rendered = [found for case in ("full", "lws", "jobset") for found in render(f"ci/{case}.yaml")]
+    seen = 0
+    for owner, _, spec in pods([*manifests, *rendered]):
+        container = spec["containers"][0]
+        if container["name"] != "worker":
+            continue
+        paths = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        volume = next(v for v in spec["volumes"] if v["name"] == paths["/var/lib/lathe/logs"])
+        assert "emptyDir" in volume, owner["metadata"]["name"]
+        seen += 1
+    assert seen == 7
+
+
 def test_every_pod_has_policies_for_both_directions(objects):
     network = Network(objects)
     for owner, metadata, _ in pods(objects):
@@ -182,6 +215,7 @@ def component(name, **more):
 GATEWAY, ENGINE = component("gateway"), component("engine")
 TRAIN, SAMPLE = component("worker", group="train", role="both"), component("worker", group="sample", role="sample")
 DATABASE = {"ip": "10.9.8.7"}
+DATABASE_POD = {"namespace": "databases", "app": "postgres"}
 METADATA_SERVICE = {"ip": "169.254.169.254"}
 INGRESS = {"namespace": "ingress-nginx"}
 STRANGER = {"namespace": "other"}
@@ -195,7 +229,8 @@ FLOWS = [
     (PROMETHEUS, ENGINE, "metrics", True), (PROMETHEUS, TRAIN, "metrics", True),
     (STRANGER, ENGINE, "metrics", False),
     (ENGINE, DATABASE, 5432, True), (GATEWAY, DATABASE, 5432, False), (TRAIN, DATABASE, 5432, False),
-    (ENGINE, METADATA_SERVICE, 5432, False), (ENGINE, METADATA_SERVICE, 80, False),
+    (ENGINE, DATABASE_POD, 5432, True), (GATEWAY, DATABASE_POD, 5432, False), (TRAIN, DATABASE_POD, 5432, False),
+    (ENGINE, DATABASE_POD, 443, False), (ENGINE, METADATA_SERVICE, 5432, False), (ENGINE, METADATA_SERVICE, 80, False),
 ]
 
 
@@ -213,18 +248,35 @@ def test_groups_that_sample_reach_those_that_train(tmp_path):
     assert network.allows(sample, train, 40123) and not network.allows(train, sample, 40123)
 
 
+def test_peers_of_the_values_replace_all_others():
+    namespace = "namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name"
+    network = Network(render("ci/full.yaml", f"networkPolicy.postgresTo[0].{namespace}=databases",
+                             "networkPolicy.postgresTo[0].podSelector.matchLabels.app=postgres"))
+    assert network.allows(ENGINE, DATABASE_POD, 5432)
+    for other in (DATABASE, {**DATABASE_POD, "app": "other"}, {**DATABASE_POD, "namespace": "other"}):
+        assert not network.allows(ENGINE, other, 5432)
+
+
+def test_jobs_that_scale_reach_an_api_server_on_a_node():
+    network = Network(render("ci/off-peak.yaml"))
+    for server in ({"node": "control-plane"}, {"ip": "10.96.0.1"}):
+        assert network.allows(component("scaler"), server, 6443) and not network.allows(component("scaler"), server, 22)
+
+
 def test_an_object_store_is_reached_over_https_only():
     network = Network(render("ci/s3.yaml"))
     worker = component("worker", group="default", role="both")
     for pod in (GATEWAY, ENGINE, worker):
-        assert network.allows(pod, DATABASE, 443) and not network.allows(pod, METADATA_SERVICE, 443)
-        assert not network.allows(pod, DATABASE, 80)
+        for store in (DATABASE, {"namespace": "minio"}):
+            assert network.allows(pod, store, 443) and not network.allows(pod, store, 80)
+        assert not network.allows(pod, METADATA_SERVICE, 443)
 
 
 def test_a_collector_of_traces_is_reached_if_there_is_one():
     endpoint = "config.tracing.endpoint=https://otel.example:4318"
     without, traced = (Network(render(None, "store.existingSecret=x", *more)) for more in ((), (endpoint,)))
     for pod in (GATEWAY, ENGINE):
-        assert traced.allows(pod, DATABASE, 4318) and not without.allows(pod, DATABASE, 4318)
+        for collector in (DATABASE, {"namespace": "observability"}):
+            assert traced.allows(pod, collector, 4318) and not without.allows(pod, collector, 4318)
         assert not traced.allows(pod, METADATA_SERVICE, 4318)
     assert not traced.allows(component("worker", group="default", role="both"), DATABASE, 4318)

@@ -7,11 +7,10 @@ import signal
 import pytest
 from support.deploy_packages import slow_deploy
 from support.helm import find, render, run
-from support.helm_release import HelmRelease
 from support.kube_cluster import why_not
-from support.kube_service import PodService, cluster_with_database
+from support.kube_service import served_chart
 from support.lathe_server import BIN, tiny_model
-from support.stubborn_api import Program, StubbornApi, steps_while
+from support.stubborn_api import steps_while
 
 pytestmark = [slow_deploy, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -26,31 +25,11 @@ def first_key(folder):
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    with cluster_with_database(tmp_path_factory.mktemp("chart")) as (cluster, database):
-        helm = HelmRelease(cluster.api, database)
-        cluster.add_secret("lathe-first-key", **{"admin.key": first_key(tmp_path_factory.mktemp("keys"))})
-        done = helm.install("ci/full.yaml", TOKENIZER, timeout="180s", check=False)
-        assert done.returncode == 0, done.stderr + cluster.logs()
-        helm.cluster = cluster
-        yield helm
-
-
-@pytest.fixture(scope="module")
-def service(release):
-    running = PodService(release.cluster, "lathe-engine", "lathe-gateway")
-    running.make_key()
-    release.cluster.wait(lambda: running.is_ready(num_groups=2), "the worker groups")
-    with release.cluster.hosts.on("client"):
+def service(tmp_path_factory):
+    secrets = {"lathe-first-key": {"admin.key": first_key(tmp_path_factory.mktemp("keys"))}}
+    with served_chart(tmp_path_factory.mktemp("chart"), "ci/full.yaml", TOKENIZER, secrets=secrets,
+                      num_groups=2) as running:
         yield running
-
-
-@pytest.fixture
-def program(service):
-    api = StubbornApi(service, patience=120)
-    api.http.timeout = 50
-    yield Program(api)
-    api.close()
 
 
 def test_the_stock_sdk_trains(service):
@@ -68,18 +47,18 @@ def test_logs_name_no_key(service):
     assert not re.search(r"tml-[A-Za-z0-9]{8}", service.cluster.logs(10**7))
 
 
-def test_the_first_key_of_the_values_is_an_administrators(service, release):
-    key = release.cluster.secret("lathe-first-key")["admin.key"].strip()
+def test_the_first_key_of_the_values_is_an_administrators(service):
+    key = service.cluster.secret("lathe-first-key")["admin.key"].strip()
     listed = service._in_leader("keys", "list")[1]
     line = next(line for line in listed.splitlines() if key.removeprefix("tml-").partition("_")[0] in line)
     assert "admin" in line
 
 
 @pytest.mark.parametrize("values", [[], ["testKeySecret="]], ids=["with-a-key", "without"])
-def test_the_pod_of_helm_test_is_content(service, release, values):
+def test_the_pod_of_helm_test_is_content(service, values):
     """The stand-in has no controller for a bare pod, so a Job runs it."""
-    if release.cluster.api.get("Secret", "lathe-test-key") is None:
-        release.cluster.add_secret("lathe-test-key", key=service.api_key)
+    if service.cluster.api.get("Secret", "lathe-test-key") is None:
+        service.cluster.add_secret("lathe-test-key", key=service.api_key)
     pod = find(render("ci/full.yaml", *values), "Pod", "lathe-test")
     name = f"ask-{len(values)}"
     service.cluster.create([{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
@@ -111,16 +90,13 @@ def test_a_workers_pod_that_is_stopped_in_order_ends_in_its_grace(service, progr
     program.check()
 
 
-def test_an_upgrade_of_everything_fails_no_call_and_changes_no_number(service, release):
+def test_an_upgrade_of_everything_fails_no_call_and_changes_no_number(service, program):
     """Engines, workers and gateways are replaced one after the other, while a program trains without a pause."""
-    api = StubbornApi(service, patience=120)
-    api.http.timeout = 50
-    program = Program(api)
     before = {pod.name for pod in service.cluster.pods()}
     outcome = {}
 
     def upgrade():
-        outcome["done"] = release.upgrade("ci/full.yaml", TOKENIZER, "podAnnotations.round=second",
+        outcome["done"] = service.release.upgrade("ci/full.yaml", TOKENIZER, "podAnnotations.round=second",
                                           timeout="300s", check=False)
 
     steps_while(program, upgrade)
@@ -132,4 +108,3 @@ def test_an_upgrade_of_everything_fails_no_call_and_changes_no_number(service, r
     gateways = {pod.name for pod in pods if pod.name.startswith("lathe-gateway")}
     assert len(gateways) == 2 and not gateways & before
     assert all(group["state"] == "ready" for group in service.status()["groups"])
-    api.close()

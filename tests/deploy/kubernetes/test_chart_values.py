@@ -1,10 +1,11 @@
 """Wrong values are refused before anything reaches the cluster, and the message names them."""
 
+import os
 import re
 
 import pytest
 import yaml
-from support.helm import CASES, CHART, find, helm, refusal, render, run, template
+from support.helm import CASES, CHART, find, find_kind, helm, refusal, render, run, template
 from support.lathe_server import BIN
 
 GOOD = "store.existingSecret=database"
@@ -81,7 +82,7 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
     """Files of secrets exist only in the cluster; another file stands for them here."""
     secret = tmp_path / "secret"
     secret.write_text("postgres://lathe@database/lathe?and=more-than-32-characters")
-    configs = [o for o in render(case) if o["kind"] == "ConfigMap"]
+    configs = [o for o in render(case) if o["kind"] == "ConfigMap" and "lathe.yaml" in o["data"]]
     assert configs
     for config in configs:
         options = yaml.safe_load(config["data"]["lathe.yaml"])
@@ -110,13 +111,74 @@ def test_options_of_a_group_win_over_those_of_all(tmp_path):
     assert worker == {"model": "/m", "numerics": "exact", "sampling_share": 0.6}
 
 
-def test_what_the_user_wrote_is_checked_before_the_installation():
-    objects = render(None, GOOD, "config.log.level=debug")
+def config_check(tmp_path, *values, files=()):
+    """Runs the command of the Job before an installation on its files."""
+    objects = render(None, GOOD, *values, files=files)
     job = find(objects, "Job", "lathe-config-check")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
-    config = find(objects, "ConfigMap", "lathe-config-check")
-    assert yaml.safe_load(config["data"]["lathe.yaml"]) == {"log": {"level": "debug"}}
-    assert "lathe-config-check" not in {o["metadata"]["name"] for o in render(None, GOOD)}
+    for name, text in find(objects, "ConfigMap", "lathe-config-check")["data"].items():
+        (tmp_path / name).write_text(text)
+    words = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    return run(*(word.replace("/etc/lathe/config", str(tmp_path)) for word in words), check=False,
+               env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})
+
+
+GROUP = ("groups[0].name=mine", "groups[0].config.worker.model=/m")
+
+
+@pytest.mark.parametrize("values, complaint", [
+    (["config.log.levle=debug"], "config.yaml is refused by lathe-engine"),
+    ([*GROUP, "groups[0].config.worker.numerics=rough"], "group-mine.yaml is refused by lathe-worker"),
+    ([*GROUP, "groups[0].config.ranks.thread=1"], "group-mine.yaml is refused by lathe ranks"),
+], ids=["of-all", "of-a-group", "of-its-pods"])
+def test_what_the_user_wrote_is_checked_before_the_installation(values, complaint, tmp_path):
+    done = config_check(tmp_path, *values)
+    assert done.returncode == 78 and complaint in done.stderr, done.stderr
+
+
+def test_good_options_of_all_and_of_a_group_pass_the_check(tmp_path):
+    done = config_check(tmp_path, "config.log.level=debug")
+    assert done.returncode == 0, done.stderr
+    assert {"config.yaml", "group-default.yaml"} == {file.name for file in tmp_path.iterdir()}
+
+
+LONG = "lathe-of-a-team-with-a-long-name"
+NAMES = [
+    # Kind, replicas, release, name of the group, complaint.
+    ("StatefulSet", 1, LONG, "a" * 13, None),
+    ("StatefulSet", 1, LONG, "a" * 14, f"the StatefulSet {LONG}-group-{'a' * 14} would have 53 characters, at most 52"),
+    ("LeaderWorkerSet", 1, LONG, "a" * 11, None),
+    ("LeaderWorkerSet", 11, LONG, "a" * 11, f"the LeaderWorkerSet {LONG}-group-{'a' * 11} would have 50 characters, at most 49"),
+    ("JobSet", 1, "lathe", "a" * 20, None),
+    ("JobSet", 1, LONG, "a" * 11, "would have 59 characters, at most 47"),
+]
+
+
+@pytest.mark.parametrize("kind, replicas, release, name, complaint", NAMES)
+def test_names_that_a_controller_would_make_too_long_are_refused(kind, replicas, release, name, complaint, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": name, "kind": kind, "replicas": replicas, "config": {
+        "worker": {"model": "/m"}}}]}))
+    if complaint is None:
+        found = find_kind(render(None, GOOD, files=[file], release=release), kind)
+        assert found["metadata"]["name"].startswith(f"{release}-group-{name}")
+    else:
+        assert f"groups: {name}: " in refusal(None, GOOD, files=[file], release=release)
+        assert complaint in refusal(None, GOOD, files=[file], release=release)
+
+
+def test_a_cron_job_with_a_name_that_is_too_long_is_refused(tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "a" * 13, "config": {"worker": {"model": "/m"}}, "schedule": {
+        "start": "0 20 * * *", "stop": "0 6 * * *"}}]}))
+    assert f"the CronJob {LONG}-group-{'a' * 13}-start would have 58 characters, at most 52" in refusal(
+        None, GOOD, files=[file], release=LONG)
+
+
+def test_labels_of_a_group_are_on_its_pods():
+    template = find_kind(render("ci/jobset.yaml"), "JobSet")["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "training"
+    assert "kueue.x-k8s.io/queue-name" not in template["metadata"]["annotations"]
 
 
 def test_notes_say_how_to_make_a_key():

@@ -1,12 +1,13 @@
 """Installations, upgrades and their failures with the real helm. A stand-in for the API server keeps the objects."""
 
+import copy
 import shutil
 
 import pytest
 from support.deploy_packages import slow_deploy
 from support.helm import CHART, RELEASE
 from support.helm_release import HelmRelease
-from support.kube_api import KubeApi
+from support.kube_api import KubeApi, Refused
 from support.postgres_cluster import PostgresCluster
 
 GOOD = "store.existingSecret=database"
@@ -127,3 +128,46 @@ def test_off_peak_jobs_run_kubectl_with_what_their_role_allows(release):
         container = job["template"]["spec"]["containers"][0]
         release.kubectl(*[word for word in container["args"] if not word.startswith("--namespace")])
         assert release.api.get("StatefulSet", "lathe-group-night")["spec"]["replicas"] == replicas
+
+TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"restartPolicy": "Never", "containers": [
+    {"name": "main", "image": "any:1"}]}}
+JOB = {"template": TEMPLATE}
+UNCHANGING = [
+    ("batch/v1", "Job", JOB, ("template", "spec", "containers", 0, "image"), "spec.template"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [{"name": "a", "template": {"spec": JOB}}]},
+     ("replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0, "image"), "spec.replicatedJobs"),
+    ("apps/v1", "StatefulSet", {"serviceName": "a", "selector": {"matchLabels": {"app": "x"}}, "template": {
+        **TEMPLATE, "spec": {"containers": TEMPLATE["spec"]["containers"]}}}, ("serviceName",), "spec.serviceName"),
+    ("v1", "PersistentVolumeClaim", {"accessModes": ["ReadWriteOnce"], "storageClassName": "a", "resources": {
+        "requests": {"storage": "1Gi"}}}, ("storageClassName",), "spec.storageClassName"),
+]
+
+
+@pytest.mark.parametrize("version, kind, spec, path, named", UNCHANGING, ids=[kind for _, kind, *_ in UNCHANGING])
+def test_a_change_of_what_never_changes_is_refused(version, kind, spec, path, named):
+    with KubeApi() as api:
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": "one"}, "spec": spec}
+        api.write("POST", kind, "serving", "one", copy.deepcopy(body))
+        changed = copy.deepcopy(body)
+        holder = changed["spec"]
+        for step in path[:-1]:
+            holder = holder[step]
+        holder[path[-1]] += "2"
+        with pytest.raises(Refused, match=f"{named}: field is immutable"):
+            api.write("PUT", kind, "serving", "one", changed)
+        assert api.get(kind, "one")["spec"] == spec
+
+
+@slow_deploy
+def test_an_upgrade_of_a_jobset_makes_another_and_removes_the_first(release):
+    release.install("ci/jobset.yaml")
+    [before] = release.api.names("JobSet")
+    release.upgrade("ci/jobset.yaml")
+    assert release.api.names("JobSet") == [before]
+    release.upgrade("ci/jobset.yaml", "groups[1].resources.limits.memory=300Gi")
+    [after] = release.api.names("JobSet")
+    assert after != before
+    written = [(method, name) for method, kind, name in release.api.calls if kind == "JobSet" and method != "PATCH"]
+    assert written[-1] == ("DELETE", before)
+    release.helm("rollback", RELEASE, "1", "--wait")
+    assert release.api.names("JobSet") == [before]

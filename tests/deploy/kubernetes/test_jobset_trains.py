@@ -8,10 +8,10 @@ import time
 import pytest
 import yaml
 from support.deploy_packages import slow_deploy
-from support.kube_cluster import KubeCluster, why_not
-from support.kube_service import PodService, models_folder
+from support.kube_cluster import why_not
+from support.kube_service import cluster_with_database, served
 from support.lathe_server import ROOT, tiny_model
-from support.stubborn_api import Program, StubbornApi, steps_while
+from support.stubborn_api import steps_while
 
 pytestmark = [slow_deploy, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 MANIFEST = ROOT / "deploy" / "kubernetes" / "jobset.yaml"
@@ -42,24 +42,11 @@ def gateway_service():
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jobset")
-    with KubeCluster(folder / "cluster", claims={"models": models_folder(folder)}, num_hosts=6) as cluster:
+    with cluster_with_database(tmp_path_factory.mktemp("jobset"), num_hosts=6) as (cluster, _):
         cluster.add_secret("lathe-cluster", worker="0123456789abcdef" * 4)
         cluster.create([reduced(), gateway_service()])
-        running = PodService(cluster, "lathe-workers-0-0", "forward")
-        cluster.wait(running.is_ready, "the group")
-        running.make_key()
-        with cluster.hosts.on("client"):
+        with served(cluster, "lathe-workers-0-0", "forward") as running:
             yield running
-
-
-@pytest.fixture
-def program(service):
-    api = StubbornApi(service, patience=180)
-    api.http.timeout = 50
-    yield Program(api)
-    api.close()
-    service.cluster.hosts.heal()
 
 
 def test_the_tutorial_prints_six_losses_that_fall(service):
@@ -78,10 +65,22 @@ def test_the_group_has_the_mesh_of_the_file(service):
 def test_a_pod_that_is_killed_is_replaced_and_no_step_is_lost(service, program, index):
     restarts = service.cluster.api.get("JobSet", "lathe")["status"]["restarts"]
     old = service.cluster.pod(f"lathe-workers-0-{index}")
-    steps_while(program, lambda: service.cluster.delete_pod(old.name, 0))
+    steps_while(program, lambda: service.cluster.lose_pod(old.name))
     program.check()
     assert service.cluster.pod(f"lathe-workers-0-{index}").name != old.name
     assert service.cluster.api.get("JobSet", "lathe")["status"]["restarts"] == restarts
+
+
+@pytest.mark.parametrize("how, index", [("evict_pod", 1), ("delete_pod", 2), ("evict_pod", 0)])
+def test_a_pod_that_is_stopped_in_order_is_started_again_and_no_step_is_lost(service, program, how, index):
+    """Within its grace it ends by itself. An end with 0 would complete its index for good."""
+    old = service.cluster.pod(f"lathe-workers-0-{index}")
+    steps_while(program, lambda: getattr(service.cluster, how)(old.name))
+    program.check()
+    assert old.exit_code == 143
+    assert service.cluster.pod(f"lathe-workers-0-{index}").name != old.name
+    status = service.cluster.api.get("JobSet", "lathe")["status"]
+    assert status == {"restarts": 0, "conditions": []}
 
 
 def test_a_node_that_is_cut_off_for_long_costs_no_step(service, program):
@@ -100,7 +99,7 @@ def test_refused_options_fail_the_set_at_once(tmp_path):
     jobset = copy.deepcopy(reduced())
     container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["args"] = [word.replace("--numerics=exact", "--numerics=rough") for word in container["args"]]
-    with KubeCluster(tmp_path / "cluster", claims={"models": models_folder(tmp_path)}, num_hosts=6) as cluster:
+    with cluster_with_database(tmp_path, num_hosts=6) as (cluster, _):
         cluster.add_secret("lathe-cluster", worker="0123456789abcdef" * 4)
         cluster.create([jobset])
         status = cluster.wait(lambda: (cluster.api.get("JobSet", "lathe").get("status") or {}).get("conditions"),

@@ -5,11 +5,10 @@ import signal
 import pytest
 import yaml
 from support.deploy_packages import slow_deploy
-from support.helm_release import HelmRelease
 from support.kube_cluster import why_not
-from support.kube_service import PodService, cluster_with_database
+from support.kube_service import served_chart
 from support.lathe_server import tiny_model
-from support.stubborn_api import Program, StubbornApi, steps_while
+from support.stubborn_api import steps_while
 
 pytestmark = [slow_deploy, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -31,22 +30,8 @@ def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lws")
     values = folder / "values.yaml"
     values.write_text(yaml.safe_dump(VALUES))
-    with cluster_with_database(folder, num_hosts=6) as (cluster, database):
-        done = HelmRelease(cluster.api, database).install(None, files=[values], timeout="180s", check=False)
-        assert done.returncode == 0, done.stderr + cluster.logs()
-        running = PodService(cluster, "lathe-engine", "lathe-gateway")
-        cluster.wait(running.is_ready, "the group")
-        running.make_key()
-        with cluster.hosts.on("client"):
-            yield running
-
-
-@pytest.fixture
-def program(service):
-    api = StubbornApi(service, patience=180)
-    api.http.timeout = 50
-    yield Program(api)
-    api.close()
+    with served_chart(folder, files=[values], num_hosts=6) as running:
+        yield running
 
 
 def test_the_pods_are_one_group_with_the_number_of_its_set(service, program):

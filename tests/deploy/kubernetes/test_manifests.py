@@ -4,10 +4,10 @@ import re
 
 import pytest
 import yaml
-from support.helm import CHART, find, render
+from support.helm import CHART, find, render, run
 from support.kube_schemas import pod_templates
 from support.lathe_server import BIN, ROOT
-from support.helm import run
+from support.network_policies import Network
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 
@@ -88,3 +88,47 @@ def test_images_are_of_this_release():
     for name in ("jobset.yaml", "leaderworkerset.yaml"):
         template = next(template for found in load(name) for _, template in pod_templates(found))
         assert template["spec"]["containers"][0]["image"].endswith(f":{version}")
+
+
+def test_pods_of_a_job_that_are_stopped_are_started_again():
+    """A stop gives an exit code other than 0, and a rule ignores it: in the file and in the chart."""
+    chart = render("ci/jobset.yaml")
+    options = yaml.safe_load(find(chart, "ConfigMap", "lathe-group-night")["data"]["lathe.yaml"])
+    assert "--stopped-exit-code=143" in words_of("jobset.yaml")
+    assert options["ranks"]["stopped_exit_code"] == 143
+    for jobset in (load("jobset.yaml")[0], next(o for o in chart if o["kind"] == "JobSet")):
+        rules = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+        ignored = [code for rule in rules if rule["action"] == "Ignore" for code in
+                   rule.get("onExitCodes", {}).get("values", [])]
+        assert ignored == [143]
+
+
+def test_the_leader_worker_set_belongs_to_a_release_as_the_groups_of_the_chart_do():
+    """Same labels on its pods, and the same NetworkPolicy."""
+    chart = render("ci/lws.yaml")
+    theirs = find(chart, "LeaderWorkerSet", "lathe-group-large")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    ours = load("leaderworkerset.yaml")[0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    of_helm = {"app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+    labels = ours["metadata"]["labels"]
+    assert labels == {key: value for key, value in theirs["metadata"]["labels"].items() if key not in of_helm}
+    policy = find(load("leaderworkerset.yaml"), "NetworkPolicy", "lathe-group-large")
+    assert policy["spec"] == find(chart, "NetworkPolicy", "lathe-group-large")["spec"]
+    # With the policies of a release that has no such group, its pods reach what they need and no more.
+    network = Network([*render("ci/full.yaml"), policy])
+    engine = {**labels, "app.kubernetes.io/component": "engine"}
+    other = {**labels, "lathe.dev/group": "train"}
+    assert network.isolated(labels, "Ingress") and network.isolated(labels, "Egress")
+    assert network.allows(labels, engine, "workers") and network.allows(labels, labels, 40123)
+    assert not network.allows(labels, other, 40123) and not network.allows(other, labels, 40123)
+    assert not network.allows(labels, {"ip": "10.9.8.7"}, 5432)
+
+
+def test_the_jobset_keeps_its_database_out_of_the_volume_that_all_pods_mount():
+    """SQLite's file there would be open in pod 0 and, after a cut of its node, in its successor."""
+    [template] = [template for _, template in pod_templates(load("jobset.yaml")[0])]
+    [container] = template["spec"]["containers"]
+    options = {variable["name"]: variable["value"] for variable in container["env"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    folder, _, key = options["LATHE_ENGINE__STORE_FILE"].rpartition("/")
+    volume = next(v for v in template["spec"]["volumes"] if v["name"] == mounts[folder])
+    assert "secret" in volume and key == "url"

@@ -125,3 +125,47 @@ def test_a_service_leads_to_ready_pods_and_a_rollout_never_leaves_it_without_one
 
     cluster.wait(is_new, "the rollout")
     assert answers <= {"one\n", "two\n"}
+
+
+def jobset(script, rules, completions=2):
+    template = pod_spec(script)
+    template["spec"]["restartPolicy"] = "Never"
+    template["spec"]["terminationGracePeriodSeconds"] = 5
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": {
+        "failurePolicy": {"maxRestarts": 1},
+        "replicatedJobs": [{"name": "job", "replicas": 1, "template": {"spec": {
+            "completionMode": "Indexed", "parallelism": completions, "completions": completions, "backoffLimit": 0,
+            "podFailurePolicy": {"rules": rules}, "template": template}}}]}}
+
+
+IGNORE_143 = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}}
+IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+@pytest.mark.parametrize("rule, code, how, is_replaced, num_restarts", [
+    (IGNORE_143, 143, "delete_pod", True, 0),
+    (IGNORE_143, 1, "evict_pod", True, 1),
+    (IGNORE_DISRUPTION, 143, "evict_pod", True, 0),
+    (IGNORE_DISRUPTION, 143, "delete_pod", True, 1),
+    (IGNORE_DISRUPTION, 0, "evict_pod", False, 0),
+])
+def test_a_pod_of_an_indexed_job_that_is_stopped(cluster, rule, code, how, is_replaced, num_restarts):
+    """An index that ends with 0 is complete, whatever stopped it: nothing starts it again."""
+    cluster.create([jobset(f"trap 'exit {code}' TERM; echo up; while :; do sleep 0.1; done", [rule])])
+    old = cluster.wait(lambda: cluster.pod("set-job-0-1"), "the pod")
+    cluster.wait(lambda: old.log_path("main").exists() and "up" in old.log(), "the pod to run")
+    other = cluster.wait(lambda: cluster.pod("set-job-0-0"), "the other pod")
+    cluster.wait(lambda: other.log_path("main").exists() and "up" in other.log(), "the other pod to run")
+    getattr(cluster, how)(old.name)
+    assert old.exit_code == code
+    cluster.wait(lambda: old in cluster.ended, "the controller to see it")
+    if is_replaced:
+        cluster.wait(lambda: cluster.pod("set-job-0-1"), "its successor")
+        cluster.wait(lambda: len(cluster.pods()) == 2, "both pods")
+    else:
+        cluster.wait(lambda: cluster.controller("JobSet", "set").completed, "the end of the index")
+        cluster.evict_pod(other.name)
+        cluster.wait(lambda: (cluster.api.get("JobSet", "set")["status"]["conditions"] or [{}])[0].get("type") ==
+                     "Completed", "the end of the set")
+    assert cluster.api.get("JobSet", "set")["status"]["restarts"] == num_restarts
+    assert (other in cluster.ended) == (num_restarts > 0 or not is_replaced)

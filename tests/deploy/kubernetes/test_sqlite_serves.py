@@ -4,9 +4,8 @@ import re
 
 import pytest
 from support.deploy_packages import slow_deploy
-from support.helm_release import HelmRelease
 from support.kube_cluster import why_not
-from support.kube_service import PodService, cluster_with_database
+from support.kube_service import served_chart
 from support.lathe_server import tiny_model
 
 pytestmark = [slow_deploy, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
@@ -15,14 +14,9 @@ pytestmark = [slow_deploy, pytest.mark.skipif(why_not() is not None, reason=str(
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     # The database is helm's.
-    with cluster_with_database(tmp_path_factory.mktemp("sqlite"), num_hosts=3) as (cluster, database):
-        done = HelmRelease(cluster.api, database).install(
-            "ci/sqlite.yaml", f"config.up.tokenizer={tiny_model()}", timeout="120s", check=False)
-        assert done.returncode == 0, done.stderr + cluster.logs()
-        running = PodService(cluster, "lathe-up", "lathe-gateway")
-        running.make_key()
-        with cluster.hosts.on("client"):
-            yield running
+    with served_chart(tmp_path_factory.mktemp("sqlite"), "ci/sqlite.yaml", f"config.up.tokenizer={tiny_model()}",
+                      engine="lathe-up", num_hosts=3) as running:
+        yield running
 
 
 def test_the_stock_sdk_trains(service):

@@ -23,6 +23,7 @@
 #include "libs/common/time/clock.h"
 #include "tools/lathe/announce.h"
 #include "tools/lathe/data_dir_options.h"
+#include "tools/lathe/exit_code.h"
 #include "tools/lathe/launch/metrics_pages.h"
 #include "tools/lathe/launch/service_children.h"
 #include "tools/lathe/launch/start_failure.h"
@@ -46,6 +47,7 @@ constexpr absl::Duration kRankStopGrace = absl::Seconds(10);
 // An engine commits accepted requests first, for 4 s at most, and hands over its lease.
 constexpr absl::Duration kEngineStopGrace = absl::Seconds(20);
 constexpr int64_t kMaxFirst = 1'000'000;
+constexpr int kMaxExitCode = 255;
 // Age from which a rank counts as ready, so that its restart is not delayed. Only the engine has
 // the rank's real state.
 constexpr absl::Duration kSettled = absl::Minutes(1);
@@ -64,6 +66,7 @@ struct RanksOptions {
   int count = 0;
   int64_t world = 0;  // number of ranks in all pods; 0: unknown
   absl::Duration drain_timeout;
+  int stopped_exit_code = 0;
   bool with_service = false;
   ServiceOptions service;
 
@@ -162,6 +165,27 @@ absl::Status CheckDevices(const RanksOptions& options) {
   return CheckVisibleDevices(options.count, device.value_or("auto"));
 }
 
+absl::Status CheckNumbers(const RanksOptions& options) {
+  const auto refuse = [](const char* field, const std::string& message) {
+    return WithDetail(absl::InvalidArgumentError(message), "usage", field);
+  };
+  if (options.drain_timeout < absl::ZeroDuration()) {
+    return refuse("drain_timeout",
+                  absl::StrCat("drain_timeout is ", absl::FormatDuration(options.drain_timeout),
+                               ", expected 0s or more"));
+  }
+  if (options.stopped_exit_code < 0 || options.stopped_exit_code > kMaxExitCode) {
+    return refuse("stopped_exit_code",
+                  absl::StrCat("stopped_exit_code is ", options.stopped_exit_code,
+                               ", expected 0 to ", kMaxExitCode));
+  }
+  if (options.num_threads < 0) {
+    return refuse("threads",
+                  absl::StrCat("threads is ", options.num_threads, ", expected 0 or more"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv) {
   RanksOptions options;
   const char* const* const end = argv + argc;
@@ -177,6 +201,9 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
       &options.drain_timeout, "ranks.drain_timeout", absl::ZeroDuration(),
       "time that other groups get at a stop to take over what the group holds; 0s: the ranks end "
       "at once; a second signal ends it");
+  set.Add(&options.stopped_exit_code, "ranks.stopped_exit_code", 0,
+          "exit code after a stop signal; 143 tells an indexed job, which counts a pod that ends "
+          "with 0 as finished, that the pod has to be started again");
   set.Add(&options.with_service, "ranks.with_service", false,
           "the pod or machine with rank 0 also runs an engine and a gateway, which take their "
           "options from --config and the environment");
@@ -191,17 +218,7 @@ absl::StatusOr<RanksOptions> ParseRanksOptions(int argc, const char* const* argv
   AddDataDirOptions(set, options.data);
   RETURN_IF_ERROR(set.Parse(static_cast<int>(dashes - argv), argv));
   RETURN_IF_ERROR(ReadRanks(options));
-  if (options.drain_timeout < absl::ZeroDuration()) {
-    return WithDetail(absl::InvalidArgumentError(absl::StrCat(
-                          "drain_timeout is ", absl::FormatDuration(options.drain_timeout),
-                          ", expected 0s or more")),
-                      "usage", "drain_timeout");
-  }
-  if (options.num_threads < 0) {
-    return WithDetail(absl::InvalidArgumentError(
-                          absl::StrCat("threads is ", options.num_threads, ", expected 0 or more")),
-                      "usage", "threads");
-  }
+  RETURN_IF_ERROR(CheckNumbers(options));
   options.config_path = set.config_path();
   RETURN_IF_ERROR(Check(options.engine));
   RETURN_IF_ERROR(CheckPages(options));
@@ -379,7 +396,8 @@ absl::Status RanksCommand(int argc, const char* const* argv) {
   const bool is_drained = status.ok() && DrainGroup(options, signals, supervisor, ranks);
   StopAll(options, started, supervisor);
   if (is_drained) ranks.EndDrain();
-  return status;
+  if (!status.ok() || options.stopped_exit_code == 0) return status;
+  return EndWith(options.stopped_exit_code);
 }
 
 }  // namespace lathe::cli

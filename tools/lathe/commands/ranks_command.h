@@ -5,7 +5,8 @@
 
 namespace lathe::cli {
 
-// Returns after a stop signal, once the ranks have stopped. Errors: those of OptionSet::Parse;
+// Returns after a stop signal, once the ranks have stopped: OK, or EndWith the code of
+// ranks.stopped_exit_code. Errors: those of OptionSet::Parse;
 // configuration for unusable options; the failure of a rank that rejects its options.
 absl::Status RanksCommand(int argc, const char* const* argv);
 

@@ -4,7 +4,8 @@
 engine: [data_dir, run_dir, store, store_file, admin_key_file, grpc_listen, worker_listen, tls_cert, tls_key,
   worker_client_ca, insecure_i_know, worker_secret, worker_secret_file, gateway_secret, gateway_secret_file]
 gateway: [engine, engine_ca, engine_cert, engine_key, secret_file, listen, data_dir, tls_cert, tls_key, insecure_i_know]
-ranks: [ranks, engine, engine_ca, engine_cert, engine_key, secret_file, group, metrics_listen, insecure_i_know]
+ranks: [ranks, engine, engine_ca, engine_cert, engine_key, secret_file, group, metrics_listen, insecure_i_know,
+  stopped_exit_code]
 worker: [engine, engine_ca, engine_cert, engine_key, secret_file, group, rank, world, supervised, threads, insecure_i_know]
 up: [model, listen, store, store_file, metrics_listen, insecure_i_know, tls_cert, tls_key, dp, fsdp, tp]
 data: [dir, run_dir]
@@ -79,17 +80,26 @@ metrics:
 {{- omit (mustMergeOverwrite (omit $chart "ranks" "data") (deepCopy .Values.config)) "worker" "ranks" | toYaml }}
 {{- end }}
 
+{{- /* What the values say about one group: {root, group}. */ -}}
+{{- define "lathe.givenConfig" -}}
+{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
+{{- mustMergeOverwrite $all (deepCopy .group.config) | toYaml }}
+{{- end }}
+
 {{- /* The file of one group: {root, group}. */ -}}
 {{- define "lathe.groupConfig" -}}
 {{- include "lathe.checkConfig" (dict "config" .group.config "where" (printf "groups[%s].config" .group.name)) -}}
 {{- $chart := pick (include "lathe.chartConfig" .root | fromYaml) "ranks" "data" -}}
-{{- $given := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
-{{- $config := mustMergeOverwrite $chart $given (deepCopy .group.config) -}}
+{{- $config := mustMergeOverwrite $chart (include "lathe.givenConfig" . | fromYaml) -}}
 {{- if eq .group.kind "StatefulSet" }}
 {{- $_ := unset $config.ranks "ranks_per_pod" -}}
 {{- $_ := set $config.ranks "ranks" (printf "0-%d" (sub (int (include "lathe.world" .)) 1)) -}}
 {{- else }}
 {{- $_ := set $config.ranks "ranks_per_pod" (int (include "lathe.ranksPerPod" .)) -}}
+{{- end }}
+{{- if eq .group.kind "JobSet" }}
+{{- /* An indexed Job counts a pod that ends with 0 as finished, also after an eviction. */ -}}
+{{- $_ := set $config.ranks "stopped_exit_code" 143 -}}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}

@@ -7,6 +7,16 @@
 {{- end }}
 {{- end }}
 
+{{- /* Logs of the ranks. All groups mount one data volume, and their files have the same names. */ -}}
+{{- define "lathe.logsMount" -}}
+- {name: logs, mountPath: /var/lib/lathe/logs}
+{{- end }}
+
+{{- define "lathe.logsVolume" -}}
+- name: logs
+  emptyDir: {sizeLimit: 2Gi}
+{{- end }}
+
 {{- define "lathe.groupVolumes" -}}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ .sharedMemory }}}
@@ -48,13 +58,11 @@
 {{- $volumes := dict "root" .root "config" (printf "group-%s" .group.name) "tls" (include "lathe.workerTls" .root) "secrets" (list "worker") -}}
 metadata:
   {{- include "lathe.podMetadata" $self | nindent 2 }}
-  {{- with .group.labels }}
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
 spec:
   {{- include "lathe.podSecurity" .root | nindent 2 }}
   {{- if eq .group.kind "JobSet" }}
-  # `lathe ranks` starts its ranks again by itself. The pod ends only after a signal, or with 78 for bad options.
+  # `lathe ranks` starts its ranks again by itself. The pod ends only after a signal, with 143,
+  # or with 78 for bad options.
   restartPolicy: Never
   {{- end }}
   # At SIGTERM the ranks write snapshots of their models.
@@ -101,8 +109,41 @@ spec:
         {{- toYaml .group.resources | nindent 8 }}
       volumeMounts:
         {{- include "lathe.mounts" $volumes | nindent 8 }}
+        {{- include "lathe.logsMount" . | nindent 8 }}
         {{- include "lathe.groupMounts" .group | nindent 8 }}
   volumes:
     {{- include "lathe.volumes" $volumes | nindent 4 }}
+    {{- include "lathe.logsVolume" . | nindent 4 }}
     {{- include "lathe.groupVolumes" .group | nindent 4 }}
+{{- end }}
+
+{{- /* spec of a JobSet: {group, pods, pod: the pod template}. */ -}}
+{{- define "lathe.jobSetSpec" -}}
+network: {enableDNSHostnames: true, publishNotReadyAddresses: true}
+failurePolicy:
+  maxRestarts: 20
+  restartStrategy: BlockingRecreate
+  rules:
+    # A configuration that was refused is refused again.
+    - {name: badConfiguration, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy]}
+replicatedJobs:
+  - name: ranks
+    replicas: {{ .group.replicas }}
+    template:
+      spec:
+        completionMode: Indexed
+        parallelism: {{ .pods }}
+        completions: {{ .pods }}
+        backoffLimit: 0
+        podFailurePolicy:
+          rules:
+            - action: FailJob
+              onExitCodes: {containerName: worker, operator: In, values: [78]}
+            # ranks.stopped_exit_code: a pod that was stopped in order is started again.
+            - action: Ignore
+              onExitCodes: {containerName: worker, operator: In, values: [143]}
+            - action: Ignore
+              onPodConditions: [{type: DisruptionTarget, status: "True"}]
+        template:
+          {{- .pod | nindent 10 }}
 {{- end }}

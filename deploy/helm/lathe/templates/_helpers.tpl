@@ -35,6 +35,11 @@ labels:
 {{ .Values.serviceAccount.name | default (include "lathe.fullname" .) }}
 {{- end }}
 
+{{- /* Gateways have an identity of their own, because they are what the world reaches. */ -}}
+{{- define "lathe.gatewayAccount" -}}
+{{ .Values.gateway.serviceAccount.name | default (printf "%s-gateway" (include "lathe.fullname" .)) }}
+{{- end }}
+
 {{- define "lathe.engineService" -}}
 {{ include "lathe.fullname" . }}-engine
 {{- end }}
@@ -94,4 +99,31 @@ labels:
 {{- $groups = append $groups $group -}}
 {{- end }}
 {{- toYaml $groups }}
+{{- end }}
+
+{{- /* Refuses a name that its controller would make too long: {group: its name, kind, name, longest}. */ -}}
+{{- define "lathe.checkName" -}}
+{{- if gt (len .name) (int .longest) }}
+{{- fail (printf "groups: %s: the %s %s would have %d characters, at most %d are possible, because its controller adds some; shorten groups[].name or the name of the release" .group .kind .name (len .name) (int .longest)) }}
+{{- end }}
+{{- end }}
+
+{{- /* Names of a group's objects: {root, group, pods, name: of its StatefulSet, LeaderWorkerSet or JobSet}. */ -}}
+{{- define "lathe.checkGroupNames" -}}
+{{- /* A label of 63 characters holds the name of a StatefulSet, a dash and a hash of ten. */ -}}
+{{- $longest := 52 }}
+{{- $last := sub (max (int .group.replicas) 1) 1 | toString | len }}
+{{- if eq .group.kind "LeaderWorkerSet" }}
+{{- /* The pods of each group are a StatefulSet with the group's number. */ -}}
+{{- $longest = sub $longest (add 1 $last) }}
+{{- else if eq .group.kind "JobSet" }}
+{{- /* A pod is called NAME-ranks-JOB-INDEX-xxxxx and has 63 characters. */ -}}
+{{- $longest = sub 63 (add (len "-ranks-") $last 1 (sub .pods 1 | toString | len) 6) }}
+{{- end }}
+{{- include "lathe.checkName" (dict "group" .group.name "kind" .group.kind "name" .name "longest" $longest) }}
+{{- if .group.schedule }}
+{{- /* A CronJob adds eleven characters to the names of its Jobs, which have 63. */ -}}
+{{- $cron := printf "%s-group-%s-start" (include "lathe.fullname" .root) .group.name }}
+{{- include "lathe.checkName" (dict "group" .group.name "kind" "CronJob" "name" $cron "longest" 52) }}
+{{- end }}
 {{- end }}

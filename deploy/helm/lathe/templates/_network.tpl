@@ -19,21 +19,28 @@
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 {{- end }}
 
-{{- define "lathe.outsideEgress" -}}
+{{- /* To a service of yours: {port, to: NetworkPolicyPeers}. */ -}}
+{{- define "lathe.serviceEgress" -}}
 - to:
+    {{- with .to }}
+    {{- toYaml . | nindent 4 }}
+    {{- else }}
+    # An ipBlock is for addresses outside the cluster. Cilium, for example, never matches a pod with it.
     - ipBlock: {cidr: 0.0.0.0/0, except: [169.254.169.254/32]}
     - ipBlock: {cidr: "::/0", except: ["fd00:ec2::254/128"]}
+    - namespaceSelector: {}
+    {{- end }}
   ports: [{port: {{ .port }}}]
 {{- end }}
 
 {{- define "lathe.tracingEgress" -}}
 {{- if dig "tracing" "endpoint" "" .Values.config }}
-{{ include "lathe.outsideEgress" (dict "port" .Values.networkPolicy.tracingPort) }}
+{{ include "lathe.serviceEgress" (dict "port" .Values.networkPolicy.tracingPort "to" .Values.networkPolicy.tracingTo) }}
 {{- end }}
 {{- end }}
 
 {{- define "lathe.storeEgress" -}}
 {{- if eq .Values.storage.kind "s3" }}
-{{ include "lathe.outsideEgress" (dict "port" .Values.networkPolicy.objectStorePort) }}
+{{ include "lathe.serviceEgress" (dict "port" .Values.networkPolicy.objectStorePort "to" .Values.networkPolicy.objectStoreTo) }}
 {{- end }}
 {{- end }}

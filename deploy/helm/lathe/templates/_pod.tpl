@@ -9,6 +9,9 @@ labels:
   {{- with .group }}
   lathe.dev/group: {{ .name }}
   lathe.dev/role: {{ dig "config" "worker" "role" "both" . }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- end }}
 annotations:
   # Another configuration is another pod.
@@ -21,7 +24,7 @@ annotations:
 {{- define "lathe.podSecurity" -}}
 {{- /* The chart's own ServiceAccount does not exist yet when hooks run. */ -}}
 {{- if not .isHook }}
-serviceAccountName: {{ include "lathe.serviceAccount" . }}
+serviceAccountName: {{ .account | default (include "lathe.serviceAccount" .) }}
 {{- end }}
 automountServiceAccountToken: false
 # The variables of a Service called lathe would begin with LATHE_, as options do.
@@ -81,7 +84,7 @@ tolerations:
   {{- end }}
 {{- end }}
 
-{{- /* Credentials of the object store. */ -}}
+{{- /* Credentials of the object store, of engines and workers. */ -}}
 {{- define "lathe.envFrom" -}}
 {{- if and (eq .Values.storage.kind "s3") .Values.storage.s3CredentialsSecret }}
 envFrom:

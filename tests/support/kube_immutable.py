@@ -1,0 +1,33 @@
+"""Fields that the API server, and the webhooks of JobSet, never let change."""
+
+# Of a spec, by kind. The named fields may change, and no other.
+MUTABLE = {
+    "StatefulSet": {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+                    "persistentVolumeClaimRetentionPolicy", "minReadySeconds"},
+    "Job": {"parallelism", "completions", "suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+            "backoffLimit"},
+    # A template may change while the set is suspended; nothing here does that.
+    "JobSet": {"suspend", "ttlSecondsAfterFinished"},
+    "PersistentVolumeClaim": {"resources", "volumeAttributesClassName"},
+}
+# Of a spec, by kind. The named fields may not change.
+IMMUTABLE = {
+    "Deployment": {"selector"},
+    "Service": {"clusterIP"},
+}
+# Of the object itself.
+IMMUTABLE_OUTSIDE = {
+    "RoleBinding": {"roleRef"},
+    "Secret": {"type"},
+}
+
+
+def changed_forever(kind, old, new):
+    """Paths of fields that the write changes and that never change."""
+    before, after = old.get("spec", {}), new.get("spec", {})
+    if kind in MUTABLE:
+        names = (set(before) | set(after)) - MUTABLE[kind]
+    else:
+        names = IMMUTABLE.get(kind, set())
+    inside = [f"spec.{name}" for name in names if before.get(name) != after.get(name)]
+    return sorted(inside + [name for name in IMMUTABLE_OUTSIDE.get(kind, ()) if old.get(name) != new.get(name)])
