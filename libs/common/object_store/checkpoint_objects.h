@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ namespace lathe {
 // the database named. Thread-safe; all calls block.
 class CheckpointObjects {
  public:
+  using MakeRoom = std::function<void(int64_t bytes)>;
+
   explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects);
 
   // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's.
@@ -33,9 +36,12 @@ class CheckpointObjects {
 
   // Writes the files of `dir` to the existing folder `into`, syncs them and verifies them against
   // the manifest. NotFound: there is no such checkpoint. DataLoss: the store has other bytes or
-  // lacks a file. Unavailable: any other failure, so that a caller does not take it for damage;
+  // lacks a file. It says either only after it has looked twice. ResourceExhausted: this machine's
+  // disk is full. Unavailable: any other failure, so that a caller does not take it for damage;
   // also a place that no engine has claimed.
-  absl::Status Fetch(const std::string& dir, const std::filesystem::path& into);
+  // `make_room` is told the bytes of all files before they are written.
+  absl::Status Fetch(const std::string& dir, const std::filesystem::path& into,
+                     const MakeRoom& make_room = {});
 
   absl::StatusOr<std::string> ReadText(const std::string& dir, const std::string& file);
   absl::StatusOr<ObjectInfo> Describe(const std::string& dir, const std::string& file);
@@ -69,7 +75,8 @@ class CheckpointObjects {
  private:
   absl::Status CheckClaimed();
   absl::Status PublishNow(const std::string& dir, const std::filesystem::path& folder);
-  absl::Status FetchNow(const std::string& dir, const std::filesystem::path& into);
+  absl::Status FetchNow(const std::string& dir, const std::filesystem::path& into,
+                        const MakeRoom& make_room);
 
   const std::shared_ptr<ObjectStore> objects_;
   std::atomic<bool> is_claimed_ = false;

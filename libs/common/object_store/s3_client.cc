@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/object_store/http_call.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/object_store/s3_errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
@@ -125,6 +126,7 @@ class S3Client::Transfer {
   S3Response response_;
   int64_t num_sent_ = 0;
   int64_t num_received_ = 0;
+  int write_error_ = 0;  // errno of the local file
   int num_attempts_ = 0;
   bool has_other_keys_ = false;
   bool is_done_ = false;
@@ -138,6 +140,7 @@ absl::Status S3Client::Transfer::Begin(const AwsKeys& keys, Session& session) {
   response_ = {};
   num_sent_ = 0;
   num_received_ = 0;
+  write_error_ = 0;
   if (num_attempts_++ == 0) began_at_ = SteadyNow();
   url_ = absl::StrCat(client_.bucket_url_, "/", request_.key, EncodeQuery(request_.query));
   const auto add = [this](const std::string& header) {
@@ -249,7 +252,10 @@ size_t S3Client::Transfer::Take(const char* data, size_t size) {
   while (done < size) {
     const ssize_t written =
         pwrite(slice.descriptor, data + done, size - done, slice.offset + num_received_);
-    if (written <= 0) return 0;
+    if (written <= 0) {
+      write_error_ = written < 0 ? errno : EIO;
+      return 0;
+    }
     done += static_cast<size_t>(written);
     num_received_ += written;
   }
@@ -285,9 +291,9 @@ int S3Client::Transfer::OnSeek(void* self, curl_off_t offset, int origin) {
 
 absl::Status S3Client::Transfer::CheckSize() const {
   if (!request_.download || num_received_ == request_.download->num_bytes) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("GET %s: the store sent %d bytes, expected %d",
-                                             client_.AddressOf(request_.key), num_received_,
-                                             request_.download->num_bytes));
+  return absl::UnavailableError(absl::StrFormat("GET %s: the store sent %d bytes, expected %d",
+                                                client_.AddressOf(request_.key), num_received_,
+                                                request_.download->num_bytes));
 }
 
 absl::Status S3Client::Transfer::Repeat(absl::Status status, absl::Duration wait) {
@@ -318,10 +324,10 @@ absl::Status S3Client::Transfer::Finish(CURLcode code, Session& session,
   if (code != CURLE_OK && !has_answer) {
     std::string message = absl::StrFormat("%s %s at %s: %s", request_.method, address,
                                           client_.bucket_url_, curl_easy_strerror(code));
+    if (write_error_ != 0) return LocalFileError("copy of " + address, "write", write_error_);
     if (code == CURLE_WRITE_ERROR && request_.download) {
-      return absl::DataLossError(
-          absl::StrFormat("GET %s: the object is larger than %d bytes, or the local disk is full",
-                          address, request_.download->num_bytes));
+      message = absl::StrFormat("GET %s: the store sent more than the %d bytes of the range",
+                                address, request_.download->num_bytes);
     }
     if (IsLasting(code)) return absl::FailedPreconditionError(message);
     return Repeat(absl::UnavailableError(message), absl::ZeroDuration());

@@ -48,10 +48,11 @@ class S3Client {
   S3Client(S3Options options, AwsCredentials::Environment environment);
   ~S3Client();
 
-  // Returns the answer if its status is 2xx, otherwise what it means: NotFound (404),
-  // AlreadyExists (412), ResourceExhausted (no room, quota), PermissionDenied (403),
-  // FailedPrecondition (no such bucket, another region, no keys), Unavailable (after repetitions),
-  // DataLoss (an object of another size), Internal.
+  // Returns the answer if its status is 2xx, otherwise what it means: NotFound (NoSuchKey, or a 404
+  // of a HEAD), AlreadyExists (412), ResourceExhausted (no room there or here, quota),
+  // PermissionDenied (403), FailedPrecondition (no such bucket, another region, no keys),
+  // Unavailable (after repetitions; also an answer of the wrong length), DataLoss (a range beyond
+  // the end), Internal.
   absl::StatusOr<S3Response> Run(const S3Request& request);
 
   // Runs all requests, options().num_parallel at a time. Returns the first error at once, without

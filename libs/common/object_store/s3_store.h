@@ -36,6 +36,8 @@ class S3Store : public ObjectStore {
   // Returns the name of a key below the prefix.
   std::string NameOf(const std::string& key) const;
   int64_t PartBytes(int64_t size) const;
+  // Returns NotFound if a GET says the same as a HEAD did, and Unavailable otherwise.
+  absl::Status ConfirmMissing(const std::string& name);
   // Begins an upload in parts, has `put(upload_id)` send them, and completes the upload. Aborts it
   // after an error.
   template <typename Put>
