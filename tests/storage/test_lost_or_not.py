@@ -115,3 +115,35 @@ def test_a_failing_disk_is_no_damage(server, place, tmp_path, call, fault):
     answer = client.error("fetch", DIR, tmp_path / "x")
     kind = "resource_exhausted" if fault == "ENOSPC" else "unavailable"
     assert answer.startswith(f"error {kind}") and FILE in answer, answer
+
+
+def claimed(server, prefix, store_id, **rules):
+    with FaultyStore(server.port, **rules) as store:
+        return Client(store.url, prefix=prefix, patience=1).call("claim", store_id)
+
+
+@pytest.mark.parametrize("refusal", [error(507, "XMinioStorageFull"), error(403, "AccessDenied")])
+def test_a_claimed_place_needs_no_write(server, place, refusal):
+    def before(request):
+        return refusal if request.method == "PUT" else None
+    assert claimed(server, place, "id", before=before)[0]
+    is_ok, answer = claimed(server, place + "-new", "id", before=before)
+    assert not is_ok and answer.startswith("error unavailable"), answer
+    is_ok, answer = claimed(server, place, "other", before=before)
+    assert not is_ok and answer.startswith("error failed_precondition"), answer
+
+
+def test_a_store_without_conditions_keeps_its_owner(server, s3, place):
+    """The store ignores If-None-Match, so a second installation could overwrite the marker."""
+    class Ignoring(FaultyStore):
+        def pass_on(self, request):
+            if request.headers.pop("If-None-Match", None) is None:
+                return super().pass_on(request)
+            s3.put_object(Bucket="lathe", Key=request.key.split("/", 2)[2], Body=request.body)
+            return 200, {"ETag": '"0"'}, b""
+
+    with Ignoring(server.port) as store:
+        answer = Client(store.url, prefix=place).error("claim", "other")
+        assert "belongs to another installation" in answer
+        Client(store.url, prefix=place).ok("claim", "id")
+        Client(store.url, prefix=place + "-new").ok("claim", "other")

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -124,32 +125,48 @@ std::string CheckpointObjects::AddressOf(const std::string& dir) const {
   return objects_->AddressOf(kFolder + dir);
 }
 
+std::string CheckpointObjects::Address() const {
+  const std::string marker = objects_->AddressOf(kMarker);
+  return marker.substr(0, marker.size() - sizeof(kMarker));
+}
+
+absl::StatusOr<std::string> CheckpointObjects::ReadOwner() {
+  ASSIGN_OR_RETURN(std::string text, objects_->GetText(kMarker, kMaxMarkerBytes));
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text;
+}
+
 absl::Status CheckpointObjects::Claim(const std::string& store_id) {
-  const std::string text = store_id + "\n";
-  const absl::Status made = objects_->PutIfAbsent(kMarker, text);
-  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  const absl::StatusOr<std::string> owner = objects_->GetText(kMarker, kMaxMarkerBytes);
+  absl::StatusOr<std::string> owner = ReadOwner();
   if (absl::IsNotFound(owner.status())) {
-    return absl::UnavailableError(
-        absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+    // The store may be full, or refuse writes for now. That says nothing about the place.
+    const absl::Status made = objects_->PutIfAbsent(kMarker, store_id + "\n");
+    if (!made.ok() && !absl::IsAlreadyExists(made)) {
+      return absl::IsFailedPrecondition(made) ? made : absl::UnavailableError(made.message());
+    }
+    owner = ReadOwner();
+    if (absl::IsNotFound(owner.status())) {
+      return absl::UnavailableError(
+          absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+    }
   }
   RETURN_IF_ERROR(owner.status());
-  if (*owner == text) return absl::OkStatus();
+  if (*owner == store_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s belongs to another installation (%s, this one is %s): give each its own prefix. If this "
       "place's database was lost and its checkpoints are to be adopted, delete that object first",
-      objects_->AddressOf(kMarker), owner->substr(0, owner->find('\n')), store_id));
+      objects_->AddressOf(kMarker), *owner, store_id));
 }
 
 absl::Status CheckpointObjects::CheckClaimed() {
   if (is_claimed_) return absl::OkStatus();
-  const absl::StatusOr<ObjectInfo> marker = objects_->Head(kMarker);
-  if (absl::IsNotFound(marker.status())) {
+  const absl::Status owner = ReadOwner().status();
+  if (absl::IsNotFound(owner)) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "there is no %s: the engine uses another place; give all processes the same storage.files",
         objects_->AddressOf(kMarker)));
   }
-  RETURN_IF_ERROR(marker.status());
+  RETURN_IF_ERROR(owner);
   is_claimed_ = true;
   return absl::OkStatus();
 }

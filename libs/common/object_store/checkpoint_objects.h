@@ -26,8 +26,12 @@ class CheckpointObjects {
 
   explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects);
 
-  // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's.
+  // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's, or
+  // none. Unavailable: it may work later; that includes a store that takes no writes now.
   absl::Status Claim(const std::string& store_id);
+
+  // Returns the id of the installation that owns the place. NotFound: none does yet.
+  absl::StatusOr<std::string> ReadOwner();
 
   // Publishes a local directory with its manifest.json. Asks the store afterwards whether it has
   // all of it. OK if the same was published before. Errors are those of a server, never of a
@@ -69,6 +73,8 @@ class CheckpointObjects {
   // Ends uploads of checkpoints that began before `before` and never ended.
   absl::StatusOr<int64_t> AbortUploads(absl::Time before);
 
+  // Returns "s3://bucket/prefix".
+  std::string Address() const;
   // Returns "s3://bucket/prefix/checkpoints/dir".
   std::string AddressOf(const std::string& dir) const;
 

@@ -145,6 +145,9 @@ void StoredCheckpointDirs::LookAtTrash(absl::Time now) {
       return;
     }
   }
+  // A store that ignores conditions may have let another installation take the place.
+  is_claimed_ = false;
+  if (!ClaimOnce().ok()) return;
   const auto trashed = stored_.work->ListTrash();
   const auto aborted = stored_.work->AbortUploads(now - kUploadsKept);
   if (!trashed.ok() || !aborted.ok()) {
