@@ -60,6 +60,8 @@ class CheckpointDirs {
                             const std::string& tinker_path) = 0;
   // Returns where a directory is, for people.
   virtual std::string AddressOf(const std::string& dir) const = 0;
+  // Returns the object store; empty: the data directory.
+  virtual CheckpointPlace Place() const = 0;
 };
 
 // Checkpoints that are objects.

@@ -250,4 +250,8 @@ std::string StoredCheckpointDirs::AddressOf(const std::string& dir) const {
   return stored_.work->AddressOf(dir);
 }
 
+CheckpointPlace StoredCheckpointDirs::Place() const {
+  return {.address = stored_.work->Address(), .store_id = stored_.store_id};
+}
+
 }  // namespace lathe::engine

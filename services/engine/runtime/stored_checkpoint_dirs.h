@@ -42,6 +42,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   absl::Status Copy(const std::string& from, const std::string& to,
                     const std::string& tinker_path) override;
   std::string AddressOf(const std::string& dir) const override;
+  CheckpointPlace Place() const override;
 
   // Carries out the changes until one fails. Called by the thread, and by tests.
   void WorkOnce(absl::Time now);
