@@ -269,7 +269,7 @@ absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options) {
   return ExecutorStorage{.cache = std::make_shared<CheckpointCache>(
                              std::make_shared<CheckpointObjects>(std::move(objects)),
                              std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
-                             options.storage.cache_mib << 20),
+                             options.storage.cache_mib << 20, num_fetched),
                          .num_fetched = std::move(num_fetched)};
 }
 

@@ -74,6 +74,13 @@ class CheckpointObjects {
   // Ends uploads of checkpoints that began before `before` and never ended.
   absl::StatusOr<int64_t> AbortUploads(absl::Time before);
 
+  // As ObjectStore::Cancel.
+  void Cancel() {
+    is_cancelled_ = true;
+    objects_->Cancel();
+  }
+  bool is_cancelled() const { return is_cancelled_; }
+
   // Returns "s3://bucket/prefix".
   std::string Address() const;
   // Returns "s3://bucket/prefix/checkpoints/dir".
@@ -87,6 +94,7 @@ class CheckpointObjects {
 
   const std::shared_ptr<ObjectStore> objects_;
   std::atomic<bool> is_claimed_ = false;
+  std::atomic<bool> is_cancelled_ = false;
 };
 
 }  // namespace lathe
