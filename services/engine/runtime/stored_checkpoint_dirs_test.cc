@@ -27,7 +27,12 @@ class SometimesAway : public DirectoryStore {
     if (is_away) return absl::UnavailableError("away");
     return DirectoryStore::Delete(name);
   }
+  absl::Status PutIfAbsent(const std::string& name, const std::string& text) override {
+    if (is_full) return absl::ResourceExhaustedError("full");
+    return DirectoryStore::PutIfAbsent(name, text);
+  }
   bool is_away = false;
+  bool is_full = false;
 };
 
 struct StoredFixture {
@@ -50,7 +55,9 @@ struct StoredFixture {
         << "\"}]}";
     REQUIRE(objects->Publish(dir, folder).ok());
   }
-  StoredCheckpoints Stored() const { return {.reads = objects, .work = objects, .store_id = "id"}; }
+  StoredCheckpoints Stored() const {
+    return {.reads = objects, .work = objects, .store_id = "id"};
+  }
   bool Has(const std::string& dir) const {
     return store->Head("checkpoints/" + dir + "/weights").ok();
   }
@@ -111,6 +118,43 @@ TEST_CASE("StoredCheckpointDirs: a deletion waits for the store", "[runtime]") {
   CHECK(f.Has(kOtherDir));
 }
 
+TEST_CASE("StoredCheckpointDirs: a change that fails holds up no other", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  f.store->is_full = true;
+  dirs.PutBack(kOneDir);
+  dirs.Delete(kOtherDir);
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOtherDir));
+  dirs.Delete(kOneDir);  // after its mark, which still fails
+  dirs.WorkOnce(f.now);
+  CHECK(f.Has(kOneDir));
+  CHECK(dirs.ListTrash().empty());
+  f.store->is_full = false;
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOneDir));
+  CHECK(dirs.ListTrash() == std::vector<std::string>{kOneDir});
+}
+
+TEST_CASE("StoredCheckpointDirs: what came out of the trash is not deleted from it", "[runtime]") {
+  const bool by_another_engine = GENERATE(false, true);
+  StoredFixture f;
+  REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());
+  REQUIRE(f.objects->MarkAsTrash(kOtherDir).ok());
+  StoredCheckpointDirs dirs(f.Stored(), /*trash_kept=*/absl::ZeroDuration());
+  dirs.ListAtStart();
+  dirs.KeepOnly({});
+  dirs.WorkOnce(f.now + absl::Hours(1));  // decides to delete both
+  if (by_another_engine) {
+    REQUIRE(f.objects->UnmarkAsTrash(kOneDir).ok());
+  } else {
+    REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
+  }
+  dirs.WorkOnce(f.now + absl::Hours(1));
+  CHECK(f.Has(kOneDir));
+  CHECK_FALSE(f.Has(kOtherDir));
+}
+
 TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may go again",
           "[runtime]") {
   StoredFixture f;
@@ -120,6 +164,9 @@ TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may 
   REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
   CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
   CHECK(f.Has(kOneDir));
+  dirs.PutBack(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK(dirs.CheckInTrash(kOneDir).ok());
 }
 
 TEST_CASE("StoredCheckpointDirs: a copy outlives its source", "[runtime]") {
