@@ -424,6 +424,7 @@ int Run(Settings settings, const sigset_t& signals) {
   metrics.HideState();
   runtime.ReleaseWaiters();
   dispatcher.EndStreams();
+  runtime.checkpoint_dirs().EndCalls();
   servers->Shutdown();
   runtime.Stop();
   if (leadership) leadership->Resign();

@@ -401,6 +401,7 @@ absl::StatusOr<std::vector<S3Response>> S3Client::RunAll(const std::vector<S3Req
   size_t num_done = 0;
   int num_running = 0;
   while (num_done < transfers.size()) {
+    if (is_cancelled_) return stop(absl::UnavailableError("the process is stopping"));
     absl::Time next_at = SteadyNow() + absl::Seconds(1);
     for (const auto& transfer : transfers) {
       if (transfer->is_done() || transfer->is_running()) continue;

@@ -1,6 +1,7 @@
 // Signed requests to a bucket, with repetitions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -59,6 +60,9 @@ class S3Client {
   // the others' outcome.
   absl::StatusOr<std::vector<S3Response>> RunAll(const std::vector<S3Request>& requests);
 
+  // Makes running and later requests fail within about a second.
+  void Cancel() { is_cancelled_ = true; }
+
   const S3Options& options() const { return options_; }
   // Returns "s3://bucket/key".
   std::string AddressOf(const std::string& key) const;
@@ -73,6 +77,7 @@ class S3Client {
   const S3Options options_;
   const std::string bucket_url_;
   AwsCredentials credentials_;
+  std::atomic<bool> is_cancelled_ = false;
   absl::Mutex mu_;
   std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mu_);
 };

@@ -30,6 +30,7 @@ class S3Store : public ObjectStore {
   absl::Status Copy(const std::string& from, const std::string& to, int64_t size) override;
   absl::Status Delete(const std::string& name) override;
   absl::StatusOr<int64_t> AbortUploads(const std::string& prefix, absl::Time before) override;
+  void Cancel() override { client_.Cancel(); }
 
  private:
   std::string KeyOf(const std::string& name) const;

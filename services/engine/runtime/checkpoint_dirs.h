@@ -33,6 +33,8 @@ class CheckpointDirs {
   // Carries out the calls above, and deletes what was in the trash for its time. Called about every
   // second on a thread that may block on the disk, but not on a network.
   virtual void DoWork(absl::Time now) = 0;
+  // Makes calls that clients wait for fail soon if they wait for a network.
+  virtual void EndCalls() {}
   // Carries out what it can within some seconds. Call once, at the end.
   virtual void Finish(absl::Time now) = 0;
 

@@ -9,7 +9,6 @@
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/clock.h"
 
 namespace lathe::engine {
 namespace {
@@ -71,13 +70,15 @@ void StoredCheckpointDirs::PutBack(std::string dir) {
   Add(Change::Kind::kMark, std::move(dir));
 }
 
-void StoredCheckpointDirs::Finish(absl::Time now) {
+void StoredCheckpointDirs::EndCalls() { stored_.reads->Cancel(); }
+
+// A store that hangs is cut off, also if the thread waits for it.
+void StoredCheckpointDirs::Finish(absl::Time) {
   is_stopping_ = true;
+  const PeriodicTask cut_off("engine-cut-off", kFinishWithin, [this] { stored_.work->Cancel(); });
   thread_.reset();
-  const absl::Time until = SteadyNow() + kFinishWithin;
   absl::MutexLock lock(&work_mu_);
-  static_cast<void>(now);
-  while (SteadyNow() < until) {
+  for (;;) {
     Change change;
     {
       absl::MutexLock changes_lock(&mu_);

@@ -28,6 +28,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   void KeepOnly(const std::vector<std::string>& needed) override;
   void Delete(std::string dir) override;
   void DoWork(absl::Time) override {}
+  void EndCalls() override;
   void Finish(absl::Time now) override;
   absl::Status CheckInTrash(const std::string& dir) override;
   absl::Status TakeFromTrash(const std::string& dir) override;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "absl/synchronization/notification.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/object_store/directory_store.h"
 #include "services/engine/runtime/local_checkpoint_dirs.h"
@@ -24,15 +25,25 @@ class SometimesAway : public DirectoryStore {
  public:
   using DirectoryStore::DirectoryStore;
   absl::Status Delete(const std::string& name) override {
-    if (is_away) return absl::UnavailableError("away");
+    if (hangs) {
+      if (!has_hung.HasBeenNotified()) has_hung.Notify();
+      is_cancelled.WaitForNotification();
+    }
+    if (is_away || hangs) return absl::UnavailableError("away");
     return DirectoryStore::Delete(name);
   }
   absl::Status PutIfAbsent(const std::string& name, const std::string& text) override {
     if (is_full) return absl::ResourceExhaustedError("full");
     return DirectoryStore::PutIfAbsent(name, text);
   }
+  void Cancel() override {
+    if (!is_cancelled.HasBeenNotified()) is_cancelled.Notify();
+  }
   bool is_away = false;
   bool is_full = false;
+  bool hangs = false;  // calls end when they are cancelled
+  absl::Notification has_hung;
+  absl::Notification is_cancelled;
 };
 
 struct StoredFixture {
@@ -192,6 +203,19 @@ TEST_CASE("StoredCheckpointDirs: only what was there before the listing can be m
   CHECK(dirs.AreFilesMissing(row));
   row.created_at = absl::ToUnixNanos(absl::Now() + absl::Seconds(1));
   CHECK_FALSE(dirs.AreFilesMissing(row));
+}
+
+TEST_CASE("StoredCheckpointDirs: a store that hangs does not keep the process from ending",
+          "[runtime]") {
+  StoredFixture f;
+  f.store->hangs = true;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.ListAtStart();  // starts the thread
+  dirs.Delete(kOneDir);
+  f.store->has_hung.WaitForNotification();
+  dirs.Delete(kOtherDir);
+  dirs.Finish(f.now);
+  CHECK(f.store->is_cancelled.HasBeenNotified());
 }
 
 TEST_CASE("StoredCheckpointDirs: another installation's place ends the process", "[runtime]") {
