@@ -23,8 +23,7 @@
 namespace lathe::worker {
 namespace {
 
-// Ranks on several machines fetch a checkpoint at different speeds, and wait for the slowest. A
-// worker whose work makes no step for two minutes is declared dead.
+// A worker whose work makes no step for two minutes is declared dead.
 constexpr absl::Duration kStoragePatience = absl::Seconds(60);
 // A store that is away does not keep a worker from loading its base model.
 constexpr absl::Duration kOwnerPatience = absl::Seconds(4);
@@ -256,7 +255,6 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   executor.mesh = options.mesh;
   executor.rank = static_cast<int>(options.rank);
-  if (options.storage.has_objects()) executor.collective_timeout = kStoragePatience;
   return executor;
 }
 
