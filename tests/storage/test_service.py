@@ -292,7 +292,7 @@ def checkpoints_command(lathe, *args):
                           capture_output=True, text=True, timeout=60, env=lathe.env)
 
 
-def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3):
+def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3, rules):
     model = RawModel(api)
     path = save(model, "restored")["path"]
     directory = saved_dir(s3, model, "restored")
@@ -310,6 +310,12 @@ def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3):
     wait_until(lambda: f"lathe/trash/{unknown}" in objects(s3), "the mark again")
     assert api.request("DELETE", f"training_runs/{model.model_id}/checkpoints/weights/restored"
                        ).status_code == 204
+    # Without an answer, a copy would come back as its source.
+    rules.before = lambda request: (error(503, "SlowDown") if request.key.endswith("/copied_as")
+                                    else None)
+    refused = checkpoints_command(lathe, "adopt", unknown)
+    assert refused.returncode != 0 and "/copied_as" in refused.stderr, refused
+    rules.clear()
     adopted = checkpoints_command(lathe, "adopt", unknown)
     assert (adopted.returncode, adopted.stdout.strip()) == (0, path), adopted.stderr
     assert loaded(api, path).loss() == model.loss()
