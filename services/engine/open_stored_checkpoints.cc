@@ -15,7 +15,7 @@ namespace {
 
 // As for reads of a database. A client waits for them.
 constexpr absl::Duration kObjectReadPatience = absl::Seconds(4);
-// A store copies large objects itself, which may take it a minute.
+// Deletions, for which nobody waits, may take this long.
 constexpr absl::Duration kObjectWorkPatience = absl::Seconds(60);
 // Secret from which the id of the place is made. It exists once an object store was used.
 constexpr char kStoreSecret[] = "object_store_id";
@@ -56,8 +56,11 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
                    OpenObjectStore(storage, kObjectReadPatience));
   ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> work,
                    OpenObjectStore(storage, kObjectWorkPatience));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> copies,
+                   OpenObjectStore(storage, kObjectWorkPatience));
   stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
+  stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
   ASSIGN_OR_RETURN(const std::string secret, store.Secret(kStoreSecret));
   stored.store_id = Sha256Hex(secret).substr(0, 32);
   const absl::Status claimed = stored.reads->Claim(stored.store_id);

@@ -29,6 +29,8 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr int kMinFileAttempts = 3;
+// A store copies a large object in minutes, and sends nothing meanwhile.
+constexpr absl::Duration kLongestWork = absl::Minutes(10);
 constexpr int64_t kHashedPiece = 1 << 20;
 
 absl::StatusOr<std::string> HashOf(const S3Request& request) {
@@ -204,11 +206,13 @@ void S3Client::Transfer::SetTimes() {
   curl_easy_setopt(curl_, CURLOPT_CONNECTTIMEOUT_MS,
                    to_ms(std::min(kConnectTimeout, options.patience)));
   curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_LIMIT, 1024L);
+  const absl::Duration stall = request_.is_slow ? kLongestWork : options.stall;
   curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_TIME,
-                   std::max(1L, static_cast<long>(absl::ToInt64Seconds(options.stall))));
+                   std::max(1L, static_cast<long>(absl::ToInt64Seconds(stall))));
   // Transfers of files may take long while they make progress.
   if (request_.upload || request_.download) return;
-  const absl::Duration left = options.patience - (SteadyNow() - began_at_);
+  const absl::Duration left =
+      (request_.is_slow ? kLongestWork : options.patience) - (SteadyNow() - began_at_);
   curl_easy_setopt(curl_, CURLOPT_TIMEOUT_MS,
                    to_ms(std::clamp(left, absl::Seconds(1), options.patience)));
 }

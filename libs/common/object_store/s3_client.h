@@ -34,6 +34,7 @@ struct S3Request {
   std::string body = "";
   std::optional<FileSlice> upload = {};    // in place of `body`
   std::optional<FileSlice> download = {};  // where an answer's bytes go; it must have exactly these
+  bool is_slow = false;                    // the store works for minutes before it answers
   bool may_repeat = true;  // false: an attempt whose outcome is unknown is not repeated
 };
 

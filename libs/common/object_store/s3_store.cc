@@ -1,6 +1,7 @@
 #include "libs/common/object_store/s3_store.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@ constexpr int kMaxCompletions = 5;
 
 class Descriptor {
  public:
+  explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const fs::path& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
@@ -328,8 +330,9 @@ absl::Status S3Store::Copy(const std::string& from, const std::string& to, int64
   const std::string source =
       absl::StrCat("x-amz-copy-source: /", client_.options().bucket, "/", KeyOf(from));
   if (size <= kMaxCopiedAtOnce) {
-    ASSIGN_OR_RETURN(S3Response response,
-                     client_.Run({.method = "PUT", .key = KeyOf(to), .headers = {source}}));
+    ASSIGN_OR_RETURN(
+        S3Response response,
+        client_.Run({.method = "PUT", .key = KeyOf(to), .headers = {source}, .is_slow = true}));
     if (XmlElement::Parse(response.body).name() != "Error") return absl::OkStatus();
     response.status = 500;
     return ReadFailure(response, "PUT", AddressOf(to)).status;
@@ -341,8 +344,9 @@ absl::Status S3Store::Copy(const std::string& from, const std::string& to, int64
 // x-amz-copy-source-range before x-amz-copy-source.
 absl::Status S3Store::CopyThroughHere(const std::string& from, const std::string& to,
                                       int64_t size) {
-  const Descriptor piece(fs::temp_directory_path(), O_TMPFILE | O_RDWR);
-  if (piece.get() < 0) return absl::ErrnoToStatus(errno, fs::temp_directory_path().string());
+  // Containers may lack a writable /tmp, and one of enough room.
+  const Descriptor piece(memfd_create("copied-part", MFD_CLOEXEC));
+  if (piece.get() < 0) return LocalFileError("memory", "reserve", errno);
   const int64_t part_bytes = std::max(kCopiedPart, PartBytes(size));
   return PutParts(
       to, size, [&](const std::string& upload_id) -> absl::StatusOr<std::vector<S3Response>> {

@@ -68,9 +68,10 @@ class CheckpointDirs {
 
 // Checkpoints that are objects.
 struct StoredCheckpoints {
-  std::shared_ptr<CheckpointObjects> reads;  // for calls that a client waits for
-  std::shared_ptr<CheckpointObjects> work;   // for calls that may take a minute
-  std::string store_id;                      // of the installation that owns the place
+  std::shared_ptr<CheckpointObjects> reads;   // for calls that a client waits for
+  std::shared_ptr<CheckpointObjects> work;    // for calls that may take a minute
+  std::shared_ptr<CheckpointObjects> copies;  // for copies, which a client waits for
+  std::string store_id;                       // of the installation that owns the place
   // Called if the place turns out to be another installation's, or no place at all. Nothing may be
   // saved any more, so it should end the process.
   std::function<void(const absl::Status&)> on_refused = {};

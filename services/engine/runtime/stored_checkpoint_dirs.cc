@@ -70,7 +70,10 @@ void StoredCheckpointDirs::PutBack(std::string dir) {
   Add(Change::Kind::kMark, std::move(dir));
 }
 
-void StoredCheckpointDirs::EndCalls() { stored_.reads->Cancel(); }
+void StoredCheckpointDirs::EndCalls() {
+  stored_.reads->Cancel();
+  stored_.copies->Cancel();
+}
 
 // A store that hangs is cut off, also if the thread waits for it.
 void StoredCheckpointDirs::Finish(absl::Time) {
@@ -304,7 +307,7 @@ bool StoredCheckpointDirs::AreFilesMissing(const CheckpointRow& row) {
 
 absl::Status StoredCheckpointDirs::Copy(const std::string& from, const std::string& to,
                                         const std::string& tinker_path) {
-  absl::Status status = stored_.work->Copy(from, to, tinker_path);
+  absl::Status status = stored_.copies->Copy(from, to, tinker_path);
   if (!status.ok()) Delete(to);
   if (!absl::IsNotFound(status)) return status;
   return WithDetail(absl::NotFoundError("the checkpoint's files are gone"), "checkpoint_missing",

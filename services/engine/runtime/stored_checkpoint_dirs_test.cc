@@ -67,7 +67,7 @@ struct StoredFixture {
     REQUIRE(objects->Publish(dir, folder).ok());
   }
   StoredCheckpoints Stored() const {
-    return {.reads = objects, .work = objects, .store_id = "id"};
+    return {.reads = objects, .work = objects, .copies = objects, .store_id = "id"};
   }
   bool Has(const std::string& dir) const {
     return store->Head("checkpoints/" + dir + "/weights").ok();
