@@ -11,12 +11,17 @@ namespace lathe {
 struct HttpCallRequest {
   std::string url;
   std::vector<std::string> headers = {};
-  std::string form = "";  // body of a POST; empty: GET
+  std::string form = "";   // body of a POST; empty: GET
+  bool may_proxy = false;  // true: through the proxy that the environment names
 };
 
-// Returns the body of a 2xx answer of at most 1 MiB. Takes 5 s at most, follows no redirect and
-// reads no proxy from the environment. Unavailable: no answer, or another status.
+// Returns the body of a 2xx answer of at most 1 MiB. Takes 5 s at most and follows no redirect.
+// Unavailable: no answer, or another status. It names neither the query nor the answer, which may
+// hold secrets.
 absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request);
+
+// Returns a URL without user, password, query and fragment.
+std::string UrlToShow(const std::string& url);
 
 // Calls curl_global_init once in the process.
 void InitCurlOnce();

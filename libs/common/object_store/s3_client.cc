@@ -130,6 +130,7 @@ class S3Client::Transfer {
   int64_t num_received_ = 0;
   int write_error_ = 0;  // errno of the local file
   int num_attempts_ = 0;
+  AwsKeys keys_;  // of the attempt
   bool has_other_keys_ = false;
   bool is_done_ = false;
 };
@@ -140,6 +141,7 @@ absl::Status S3Client::Transfer::Begin(const AwsKeys& keys, Session& session) {
   }
   const S3Options& options = client_.options_;
   response_ = {};
+  keys_ = keys;
   num_sent_ = 0;
   num_received_ = 0;
   write_error_ = 0;
@@ -344,7 +346,7 @@ absl::Status S3Client::Transfer::Finish(CURLcode code, Session& session,
   S3Failure failure = ReadFailure(response_, request_.method, address);
   if (failure.wants_other_keys && !has_other_keys_) {
     has_other_keys_ = true;
-    credentials.Forget();
+    credentials.Forget(keys_);
     next_at_ = absl::InfinitePast();
     return absl::OkStatus();
   }
