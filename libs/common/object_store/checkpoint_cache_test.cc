@@ -182,6 +182,17 @@ TEST_CASE("In a place that no engine has claimed, no checkpoint counts as missin
   CHECK(absl::IsUnavailable(cache.Open("c1").status()));
 }
 
+TEST_CASE("A manifest that no client could read is not published", "[object_store]") {
+  CacheFixture f;
+  const fs::path folder = f.root / "made" / "c1";
+  fs::create_directories(folder);
+  std::ofstream(folder / "manifest.json") << R"({"files":[]})" << std::string(17 << 20, ' ');
+  const absl::Status status = f.objects->Publish("c1", folder);
+  CHECK(absl::IsInternal(status));
+  CHECK(absl::StrContains(status.message(), "manifest.json has 17825804 bytes"));
+  CHECK(f.objects->ListDirs()->empty());
+}
+
 TEST_CASE("A damaged store gives no copy", "[object_store]") {
   CacheFixture f;
   f.Publish("c1", "bytes");

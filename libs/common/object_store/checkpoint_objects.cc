@@ -33,7 +33,7 @@ constexpr char kFolder[] = "checkpoints/";
 constexpr char kTrashFolder[] = "trash/";
 constexpr char kMarker[] = "LATHE_STORE";
 constexpr char kManifest[] = "manifest.json";
-constexpr int64_t kMaxManifestBytes = 256 << 20;
+constexpr int64_t kMaxManifestBytes = 16 << 20;  // the most that a client of S3 keeps
 constexpr int64_t kMaxMarkerBytes = 4096;
 
 // An entry of `files` in a manifest.
@@ -178,6 +178,11 @@ absl::Status CheckpointObjects::Publish(const std::string& dir, const fs::path& 
 absl::Status CheckpointObjects::PublishNow(const std::string& dir, const fs::path& folder) {
   RETURN_IF_ERROR(CheckClaimed());
   ASSIGN_OR_RETURN(const std::string manifest, ReadLocal(folder / kManifest));
+  if (manifest.size() > kMaxManifestBytes) {
+    return absl::InternalError(
+        absl::StrFormat("manifest.json has %d bytes, the limit of an object store is %d",
+                        manifest.size(), kMaxManifestBytes));
+  }
   ASSIGN_OR_RETURN(const std::vector<ListedFile> files,
                    FilesIn(manifest, (folder / kManifest).string()));
   const std::string manifest_name = NameOf(dir, kManifest);
