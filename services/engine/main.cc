@@ -18,15 +18,12 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/concurrency/thread_stacks.h"
 #include "libs/common/config/option_set.h"
-#include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/logging/log_level.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/metrics/host_watch.h"
 #include "libs/common/metrics/metrics_server.h"
-#include "libs/common/object_store/checkpoint_objects.h"
-#include "libs/common/object_store/storage_options.h"
 #include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
@@ -40,6 +37,7 @@
 #include "services/engine/leadership/process_name.h"
 #include "services/engine/metrics.h"
 #include "services/engine/one_task.h"
+#include "services/engine/open_stored_checkpoints.h"
 #include "services/engine/readiness.h"
 #include "services/engine/rpc/accounts_service.h"
 #include "services/engine/rpc/admin_service.h"
@@ -64,10 +62,6 @@ namespace {
 
 // After a signal, the longest time for which pending commits wait for an unavailable database.
 constexpr absl::Duration kCommitGrace = absl::Seconds(4);
-// As for reads of a database. A client waits for them.
-constexpr absl::Duration kObjectReadPatience = absl::Seconds(4);
-// A store copies large objects itself, which may take it a minute.
-constexpr absl::Duration kObjectWorkPatience = absl::Seconds(60);
 
 // Logs why the engine cannot run and returns `exit_code`.
 int Fail(const absl::Status& status, int exit_code) {
@@ -92,6 +86,11 @@ absl::Status MakeDirs(const Settings& settings, const std::filesystem::path& che
   LogError("another engine leads; this engine ends and has to be started again as a standby",
            {{"error", status.message()}});
   std::_Exit(kExitTemporary);
+}
+
+[[noreturn]] void EndRefused(const absl::Status& status) {
+  LogError("the object store cannot be used", {{"error", status.message()}});
+  std::_Exit(kExitConfiguration);
 }
 
 Runtime::Options RuntimeOptions(const Settings& settings,
@@ -225,44 +224,6 @@ struct Opened {
   StoredCheckpoints stored_checkpoints;
 };
 
-// Checkpoints of the time before the object store would all be missing in it, and models lost.
-absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std::string& place) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(checkpoints_dir, error), end; !error && it != end;
-       it.increment(error)) {
-    if (!IsCheckpointDir(it->path().filename().string())) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        checkpoints_dir.string(), " has checkpoints, which ", place, " may lack: copy its folders ",
-        "to checkpoints/ there, then move it aside (docs/deploy/object_storage.md)"));
-  }
-  return absl::OkStatus();
-}
-
-// Opens the object store of the settings, if they name one, and makes its place this
-// installation's. A store that does not answer is claimed later.
-absl::Status OpenStoredCheckpoints(const Settings& settings, Opened& opened) {
-  if (!settings.storage.has_objects()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckNoneIn(opened.checkpoints_dir, settings.storage.files));
-  StoredCheckpoints& stored = opened.stored_checkpoints;
-  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> reads,
-                   OpenObjectStore(settings.storage, kObjectReadPatience));
-  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> work,
-                   OpenObjectStore(settings.storage, kObjectWorkPatience));
-  stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
-  stored.work = std::make_shared<CheckpointObjects>(std::move(work));
-  ASSIGN_OR_RETURN(const std::string secret, opened.store->Secret(kObjectStoreId));
-  stored.store_id = Sha256Hex(secret).substr(0, 32);
-  stored.on_refused = [](const absl::Status& status) {
-    LogError("the object store cannot be used", {{"error", status.message()}});
-    std::_Exit(kExitConfiguration);
-  };
-  const absl::Status claimed = stored.reads->Claim(stored.store_id);
-  if (claimed.ok() || !absl::IsUnavailable(claimed)) return claimed;
-  LogWarn("the object store does not answer; checkpoints cannot be saved or read until it does",
-          {{"error", claimed.message()}});
-  return absl::OkStatus();
-}
-
 // Completes and checks `settings`, then opens the store. Returns the exit code of a failure.
 std::optional<int> Open(Settings& settings, Opened& opened) {
   if (const absl::Status status = CheckSettings(settings); !status.ok()) {
@@ -310,9 +271,12 @@ std::optional<int> Open(Settings& settings, Opened& opened) {
   absl::StatusOr<std::string> archive_key = opened.store->Secret("archive_signing_key");
   if (!archive_key.ok()) return Fail(archive_key.status(), kExitUnavailable);
   opened.archive_key = *std::move(archive_key);
-  if (const absl::Status status = OpenStoredCheckpoints(settings, opened); !status.ok()) {
-    return Fail(status, kExitConfiguration);
-  }
+  absl::StatusOr<StoredCheckpoints> stored =
+      OpenStoredCheckpoints(settings.storage, opened.checkpoints_dir, *opened.store);
+  if (absl::IsUnavailable(stored.status())) return Fail(stored.status(), kExitUnavailable);
+  if (!stored.ok()) return Fail(stored.status(), kExitConfiguration);
+  opened.stored_checkpoints = *std::move(stored);
+  opened.stored_checkpoints.on_refused = EndRefused;
   return std::nullopt;
 }
 
@@ -457,6 +421,7 @@ int Run(Settings settings, const sigset_t& signals) {
   metrics.HideState();
   runtime.ReleaseWaiters();
   dispatcher.EndStreams();
+  runtime.checkpoint_dirs().EndCalls();
   servers->Shutdown();
   runtime.Stop();
   if (leadership) leadership->Resign();

@@ -191,6 +191,7 @@ int Run(const WorkerOptions& options) {
     return kExitConfiguration;
   }
   executor_options.storage = *std::move(storage);
+  identity.checkpoint_place = FindCheckpointPlace(options);
   Failures failures;
   AwaitedRendezvous rendezvous;
   ExecutorPeers peers{

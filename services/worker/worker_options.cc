@@ -14,6 +14,7 @@
 #include "libs/common/device/visible_device.h"
 #include "libs/common/launch/launch_place.h"
 #include "libs/common/logging/log_level.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/object_store/checkpoint_cache.h"
 #include "libs/common/object_store/checkpoint_objects.h"
 #include "libs/common/random/random_id.h"
@@ -22,9 +23,10 @@
 namespace lathe::worker {
 namespace {
 
-// Ranks on several machines fetch a checkpoint at different speeds, and wait for the slowest. A
-// worker whose work makes no step for two minutes is declared dead.
+// A worker whose work makes no step for two minutes is declared dead.
 constexpr absl::Duration kStoragePatience = absl::Seconds(60);
+// A store that is away does not keep a worker from loading its base model.
+constexpr absl::Duration kOwnerPatience = absl::Seconds(4);
 
 struct NamedPath {
   std::string name;
@@ -252,7 +254,6 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.nonfinite_gradients = ToPolicy(options.nonfinite_gradients);
   executor.mesh = options.mesh;
   executor.rank = static_cast<int>(options.rank);
-  if (options.storage.has_objects()) executor.collective_timeout = kStoragePatience;
   return executor;
 }
 
@@ -265,8 +266,21 @@ absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options) {
   return ExecutorStorage{.cache = std::make_shared<CheckpointCache>(
                              std::make_shared<CheckpointObjects>(std::move(objects)),
                              std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
-                             options.storage.cache_mib << 20),
+                             options.storage.cache_mib << 20, num_fetched),
                          .num_fetched = std::move(num_fetched)};
+}
+
+CheckpointPlace FindCheckpointPlace(const WorkerOptions& options) {
+  if (!options.storage.has_objects()) return {};
+  auto objects = OpenObjectStore(options.storage, kOwnerPatience);
+  if (!objects.ok()) return {};  // OpenStorage has said why
+  CheckpointObjects checkpoints(*std::move(objects));
+  const absl::StatusOr<std::string> owner = checkpoints.ReadOwner();
+  if (!owner.ok()) {
+    LogWarn("the owner of the object store is not known; the engine compares addresses only",
+            {{"error", owner.status().message()}});
+  }
+  return {.address = checkpoints.Address(), .store_id = owner.value_or("")};
 }
 
 AttachOptions MakeAttachOptions(const WorkerOptions& options) {

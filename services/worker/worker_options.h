@@ -61,6 +61,8 @@ std::string CheckpointRoot(const WorkerOptions& options);
 ExecutorOptions MakeExecutorOptions(const WorkerOptions& options);
 // Opens the object store of the options, if they name one. Errors as CheckStorageOptions.
 absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options);
+// Asks the store for its owner, for some seconds.
+CheckpointPlace FindCheckpointPlace(const WorkerOptions& options);
 AttachOptions MakeAttachOptions(const WorkerOptions& options);
 WorkerIdentity MakeIdentity(const WorkerOptions& options);
 

@@ -1,5 +1,7 @@
 """One S3 server per module, and a way to call Lathe's client of it."""
 
+import hashlib
+import json
 import os
 import pathlib
 import sys
@@ -39,4 +41,19 @@ def make_file(tmp_path):
         path = pathlib.Path(tmp_path, name)
         path.write_bytes(os.urandom(size))
         return path
+    return make
+
+
+@pytest.fixture
+def make_checkpoint(tmp_path):
+    """make_checkpoint(files) -> a folder of these files with their manifest, to be published."""
+    def make(files, name="checkpoint"):
+        folder = pathlib.Path(tmp_path, name)
+        folder.mkdir()
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+        listed = [{"name": file, "size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                  for file, data in files.items()]
+        (folder / "manifest.json").write_text(json.dumps({"files": listed}) + "\n")
+        return folder
     return make

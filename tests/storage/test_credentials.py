@@ -71,5 +71,50 @@ def test_an_endpoint_without_keys_is_named(answer):
     with FaultyStore(before=place({"/keys": lambda request: answer})) as store:
         message = Client(store.url, env={
             **NO_KEYS, "AWS_CONTAINER_CREDENTIALS_FULL_URI": store.url + "/keys"}).error("head", "x")
-    assert "/keys" in message or "AccessKeyId" in message
+    assert "error unavailable" in message and "/keys" in message
     assert not any(one.key.startswith("/lathe") for one in store.log)
+
+
+@pytest.mark.parametrize("answer", [(403, {}, b"hush"), (200, {}, b'{"SecretAccessKey": "hush'),
+                                    (200, {}, b'{"AccessKeyId": "hush"}')])
+def test_no_secret_of_an_endpoint_is_in_an_error(answer):
+    with FaultyStore(before=place({"/keys": lambda request: answer})) as store:
+        url = store.url.replace("//", "//user:hush@") + "/keys?token=hush"
+        message = Client(store.url, env={
+            **NO_KEYS, "AWS_CONTAINER_CREDENTIALS_FULL_URI": url}).error("head", "x")
+    assert "hush" not in message and store.url + "/keys" in message
+
+
+def test_keys_that_are_refused_at_once_are_replaced_once(tmp_path):
+    """Four parts of a download are refused. The first refusal replaces the keys of all."""
+    given = []
+
+    def give(request):
+        given.append(0)
+        return 200, {}, json.dumps({"AccessKeyId": f"K{len(given)}", "SecretAccessKey": "s",
+                                    "Expiration": "2999-01-01T00:00:00Z"}).encode()
+
+    def before(request):
+        if request.key == "/keys":
+            return give(request)
+        if request.method == "HEAD":
+            return 200, {"Content-Length": str(4 << 20)}, b""
+        if "Credential=K1/" in request.headers["Authorization"]:
+            return error(400, "ExpiredToken")
+        first, last = request.headers["Range"].split("=")[1].split("-")
+        return 206, {}, b"x" * (int(last) - int(first) + 1)
+    with FaultyStore(before=before) as store:
+        Client(store.url, part_bytes=1 << 20, env={
+            **NO_KEYS, "AWS_CONTAINER_CREDENTIALS_FULL_URI": store.url + "/keys"}).ok(
+                "get_file", "x", 4 << 20, tmp_path / "file")
+    assert len(given) == 2
+
+
+def test_sts_is_asked_through_the_proxy(tmp_path):
+    (tmp_path / "jwt").write_text("t\n")
+    with FaultyStore(before=lambda request: error(403, "AccessDenied")) as proxy:
+        message = Client("http://127.0.0.1:1", env={
+            **NO_KEYS, "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "jwt"), "AWS_ROLE_ARN": "r",
+            "AWS_ENDPOINT_URL_STS": "http://sts.example", "http_proxy": proxy.url,
+            "no_proxy": ""}).error("head", "x")
+    assert [one.path for one in proxy.log] == ["http://sts.example/"], message

@@ -1,7 +1,6 @@
 """A store that cuts, stalls, refuses, fills up and lies: what is published is whole, and an error
 names the object and a remedy."""
 
-import hashlib
 import time
 
 import pytest
@@ -147,7 +146,8 @@ def test_a_conditional_put_whose_answer_is_lost_succeeds(server, s3):
 
 
 @pytest.mark.parametrize("length", [0, 1, 999])
-def test_a_truncated_answer_is_damage(server, s3, tmp_path, length):
+def test_a_truncated_answer_is_no_damage(server, s3, tmp_path, length):
+    """The length of a HEAD says what the object has. What is cut is the answer."""
     s3.put_object(Bucket="lathe", Key="p/cut-short", Body=b"x" * 1000)
 
     def after(request, answer):
@@ -155,7 +155,7 @@ def test_a_truncated_answer_is_damage(server, s3, tmp_path, length):
     with FaultyStore(server.port, after=after) as store:
         client = Client(store.url, patience=1)
         assert "data_loss" in client.error("get", "cut-short", 0, 1000)
-        assert "data_loss" in client.error("get_file", "cut-short", 1000, tmp_path / "x")
+        assert "unavailable" in client.error("get_file", "cut-short", 1000, tmp_path / "x")
 
 
 @pytest.mark.parametrize("status,code,words", [
@@ -214,17 +214,8 @@ def test_no_secret_is_in_an_error(server, make_file):
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    entries = []
-    for name in ("adapter", "optimizer"):
-        data = name.encode() * 1000
-        (folder / name).write_bytes(data)
-        entries.append('{"name":"%s","size_bytes":%d,"sha256":"%s"}' %
-                       (name, len(data), hashlib.sha256(data).hexdigest()))
-    (folder / "manifest.json").write_text('{"files":[%s]}' % ",".join(entries))
-    return folder
+def checkpoint(make_checkpoint):
+    return make_checkpoint({name: name.encode() * 1000 for name in ("adapter", "optimizer")})
 
 
 def published(server, checkpoint, prefix, **rules):

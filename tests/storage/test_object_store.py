@@ -1,7 +1,5 @@
 """Lathe's client against a server that another program wrote, read back by a third."""
 
-import hashlib
-
 import pytest
 from support.object_store import Client
 
@@ -102,23 +100,13 @@ def test_http_to_another_machine_needs_consent():
     assert "invalid_argument" in error and "insecure_i_know" in error
 
 
-def make_checkpoint(folder, files):
-    folder.mkdir()
-    entries = []
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-        entries.append('{"name":"%s","size_bytes":%d,"sha256":"%s"}' %
-                       (name, len(data), hashlib.sha256(data).hexdigest()))
-    (folder / "manifest.json").write_text('{"files":[%s]}\n' % ",".join(entries))
-    return folder
-
-
 @pytest.fixture
-def checkpoint(tmp_path):
-    return make_checkpoint(tmp_path / "checkpoint", {"weights": b"w" * 3000, "mark": b""})
+def checkpoint(make_checkpoint):
+    return make_checkpoint({"weights": b"w" * 3000, "mark": b""})
 
 
-def test_a_checkpoint_is_published_whole_and_once(server, s3, checkpoint, tmp_path):
+def test_a_checkpoint_is_published_whole_and_once(server, s3, checkpoint, make_checkpoint,
+                                                  tmp_path):
     client = Client(server.url, prefix="once", part_bytes=PART)
     client.ok("claim", "store-1")
     client.ok("publish", "c1", checkpoint)
@@ -128,7 +116,7 @@ def test_a_checkpoint_is_published_whole_and_once(server, s3, checkpoint, tmp_pa
     client.ok("fetch", "c1", fetched)
     assert {f.name: f.read_bytes() for f in fetched.iterdir()} == \
         {f.name: f.read_bytes() for f in checkpoint.iterdir()}
-    other = make_checkpoint(tmp_path / "other", {"weights": b"other"})
+    other = make_checkpoint({"weights": b"other"}, "other")
     assert "other bytes" in client.error("publish", "c1", other)
     assert body(s3, "once/checkpoints/c1/weights") == b"w" * 3000
 

@@ -1,7 +1,9 @@
 """A whole Lathe whose checkpoints are objects, behind a store that can be told to fail."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import tarfile
 import time
@@ -290,7 +292,7 @@ def checkpoints_command(lathe, *args):
                           capture_output=True, text=True, timeout=60, env=lathe.env)
 
 
-def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3):
+def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3, rules):
     model = RawModel(api)
     path = save(model, "restored")["path"]
     directory = saved_dir(s3, model, "restored")
@@ -308,6 +310,12 @@ def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3):
     wait_until(lambda: f"lathe/trash/{unknown}" in objects(s3), "the mark again")
     assert api.request("DELETE", f"training_runs/{model.model_id}/checkpoints/weights/restored"
                        ).status_code == 204
+    # Without an answer, a copy would come back as its source.
+    rules.before = lambda request: (error(503, "SlowDown") if request.key.endswith("/copied_as")
+                                    else None)
+    refused = checkpoints_command(lathe, "adopt", unknown)
+    assert refused.returncode != 0 and "/copied_as" in refused.stderr, refused
+    rules.clear()
     adopted = checkpoints_command(lathe, "adopt", unknown)
     assert (adopted.returncode, adopted.stdout.strip()) == (0, path), adopted.stderr
     assert loaded(api, path).loss() == model.loss()
@@ -320,6 +328,41 @@ def test_a_second_installation_is_refused(lathe, server, tmp_path):
         timeout=60)
     assert done.returncode == 78, done.stderr
     assert "s3://lathe/lathe/LATHE_STORE belongs to another installation" in done.stderr
+
+
+@pytest.mark.parametrize("files", ["", "s3://lathe/somewhere-else"])
+def test_a_worker_with_another_place_gets_no_work(lathe, files):
+    """Its snapshots would be where no other worker looks, and it would find none."""
+    name = "stray" + str(len(files))
+    worker = subprocess.Popen(
+        [str(BIN / "lathe-worker"), "--data-dir", lathe.data_dir, "--group", name,
+         "--model", str(lathe.model), "--storage-cache-dir", lathe.data_dir + "/stray-cache"],
+        env={**lathe.env, "LATHE_STORAGE__FILES": files}, stderr=subprocess.DEVNULL)
+    try:
+        def groups():
+            return {one["group"]: one for one in lathe.status()["groups"]}
+
+        wait_until(lambda: groups().get(name, {}).get("state") == "refused",
+                   "the refusal of the group")
+        reason = groups()[name]["reason"]
+        assert "the engine keeps checkpoints in s3://lathe/lathe (store " in reason, reason
+        assert (files or "in its data directory") in reason and "storage.files" in reason, reason
+        assert [one["state"] for one in groups().values() if "stray" not in one["group"]] == ["ready"]
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_an_engine_without_the_store_that_it_used_is_refused(lathe, tmp_path):
+    """It would take the models whose snapshots are in the store for lost."""
+    with (contextlib.closing(sqlite3.connect(os.path.join(lathe.data_dir, "lathe.db"))) as used,
+          contextlib.closing(sqlite3.connect(tmp_path / "lathe.db")) as copy):
+        used.backup(copy)
+    done = subprocess.run(
+        [str(BIN / "lathe-engine"), "--data-dir", str(tmp_path)],
+        env={**lathe.env, "LATHE_STORAGE__FILES": ""}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78, done.stderr
+    assert "storage.files is missing" in done.stderr, done.stderr
 
 
 def test_checkpoints_in_folders_move_to_the_store(server, s3, tmp_path):

@@ -51,14 +51,15 @@ class FaultyStore:
                 store.log.append(request)
                 status, headers, body = store.answer(request)
                 self.send_response(status)
-                # A HEAD's length is that of the object, which is not sent.
-                length = headers.get("Content-Length") if self.command == "HEAD" else None
+                # A HEAD's length is that of the object, which is not sent. It may be missing.
+                length = headers.get("Content-Length") if self.command == "HEAD" else len(body)
                 sent = {name: value for name, value in headers.items()
                         if name.lower() not in ("content-length", "transfer-encoding",
                                                 "connection", "date", "server")}
                 for name, value in sent.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", length or str(len(body)))
+                if length is not None:
+                    self.send_header("Content-Length", str(length))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(body)

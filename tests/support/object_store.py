@@ -108,12 +108,14 @@ class Client:
         self.options = {"files": f"s3://lathe/{prefix}" if prefix else "s3://lathe",
                         "endpoint": url, "region": REGION, "patience": 20, **options}
         self.env = {**os.environ, **(keys() if env is None else env)}
+        self.program = []  # runs the driver: strace with its options
 
     def call(self, *words, timeout=120):
         """Returns (is_ok, output)."""
         flags = [text for name, value in self.options.items()
                  for text in ("--" + name.replace("_", "-"), str(value))]
-        done = subprocess.run([str(BIN / "lathe_object_store_driver"), *flags, *map(str, words)],
+        done = subprocess.run([*self.program, str(BIN / "lathe_object_store_driver"), *flags,
+                               *map(str, words)],
                               capture_output=True, env=self.env, timeout=timeout)
         assert done.returncode in (0, 1), done.stderr
         return done.returncode == 0, done.stdout.decode("utf-8", "replace")

@@ -44,6 +44,13 @@ std::string EncodeQueryPart(const std::string& text) {
   return encoded;
 }
 
+std::string UrlToShow(const std::string& url) {
+  const std::string place = url.substr(0, url.find_first_of("?#"));
+  const size_t host = place.find("://") == std::string::npos ? 0 : place.find("://") + 3;
+  const size_t user = place.substr(0, place.find('/', host)).rfind('@');
+  return user == std::string::npos ? place : place.substr(0, host) + place.substr(user + 1);
+}
+
 absl::StatusOr<HttpAnswer> HttpExchange(const HttpCallRequest& request) {
   InitCurlOnce();
   const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
@@ -55,7 +62,7 @@ absl::StatusOr<HttpAnswer> HttpExchange(const HttpCallRequest& request) {
   curl_easy_setopt(curl.get(), CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
+  if (!request.may_proxy) curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS,
                    static_cast<long>(absl::ToInt64Milliseconds(request.timeout)));
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, Append);
@@ -72,8 +79,8 @@ absl::StatusOr<HttpAnswer> HttpExchange(const HttpCallRequest& request) {
   const CURLcode code = curl_easy_perform(curl.get());
   if (code == CURLE_ABORTED_BY_CALLBACK) return absl::CancelledError("the call was cancelled");
   if (code != CURLE_OK) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s does not answer: %s", request.url, curl_easy_strerror(code)));
+    return absl::UnavailableError(absl::StrFormat("%s does not answer: %s", UrlToShow(request.url),
+                                                  curl_easy_strerror(code)));
   }
   long status = 0;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);
@@ -85,8 +92,8 @@ absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request) {
   absl::StatusOr<HttpAnswer> answer = HttpExchange(request);
   if (!answer.ok()) return answer.status();
   if (answer->status / 100 == 2) return std::move(answer->body);
-  return absl::UnavailableError(absl::StrFormat("%s answered %d: %s", request.url, answer->status,
-                                                answer->body.substr(0, 300)));
+  return absl::UnavailableError(
+      absl::StrFormat("%s answered %d, not with keys", UrlToShow(request.url), answer->status));
 }
 
 }  // namespace lathe

@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "libs/common/files/sync_directory.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/time/clock.h"
 
 namespace lathe {
 namespace {
@@ -26,32 +29,66 @@ namespace fs = std::filesystem;
 constexpr char kManifestName[] = "manifest.json";
 constexpr char kAttempts[] = "tmp";
 constexpr char kLocks[] = "locks";
-constexpr size_t kNumLocks = 64;
 constexpr int kMaxFinds = 3;
+constexpr absl::Duration kLongestWait = absl::Minutes(30);
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 
-// A lock of all processes of the machine. Blocks.
-class FetchLock {
+bool IsSameFile(int fd, const fs::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+// A lock of all processes of the machine on one directory. Its file exists while it is held or
+// waited for.
+class DirLock {
  public:
-  explicit FetchLock(const fs::path& path)
-      : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ >= 0) flock(fd_, LOCK_EX);
+  // Unavailable: another process has held it for too long, or `may_wait` returned false.
+  static absl::StatusOr<DirLock> Take(const fs::path& root, const std::string& dir,
+                                      const std::function<bool()>& may_wait) {
+    const fs::path path = root / kLocks / dir;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error) return LocalFileError(path.parent_path(), "create", error.value());
+    const absl::Time until = SteadyNow() + kLongestWait;
+    for (;;) {
+      DirLock lock(path);
+      if (lock.fd_ < 0) return LocalFileError(path, "create", errno);
+      while (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) break;  // a file system without locks
+        if (SteadyNow() > until || !may_wait()) {
+          return absl::UnavailableError(
+              absl::StrCat(path.string(), ": another process is fetching, for too long"));
+        }
+        absl::SleepFor(kLook);
+      }
+      // Its last holder may have removed the file meanwhile.
+      if (IsSameFile(lock.fd_, path)) return lock;
+    }
   }
-  ~FetchLock() {
-    if (fd_ >= 0) close(fd_);
+  DirLock(DirLock&& other) noexcept
+      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+  ~DirLock() {
+    if (fd_ < 0) return;
+    if (IsSameFile(fd_, path_) && flock(fd_, LOCK_EX | LOCK_NB) == 0) unlink(path_.c_str());
+    close(fd_);
   }
-  FetchLock(const FetchLock&) = delete;
-  FetchLock& operator=(const FetchLock&) = delete;
 
  private:
-  const int fd_;
+  explicit DirLock(const fs::path& path)
+      : path_(path), fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
+
+  fs::path path_;
+  int fd_;
 };
 
 // A locked folder for what is fetched. It is removed unless it gets a name.
 class Attempt {
  public:
   explicit Attempt(const fs::path& root) : path_(root / kAttempts / RandomId(16)) {
-    std::error_code error;
-    fs::create_directories(path_, error);
+    fs::create_directories(path_, error_);
     lock_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // Sweeps of attempts leave locked folders alone.
     if (lock_ >= 0) flock(lock_, LOCK_EX | LOCK_NB);
@@ -65,17 +102,23 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   const fs::path& path() const { return path_; }
+  absl::Status status() const {
+    return error_ ? LocalFileError(path_, "create", error_.value()) : absl::OkStatus();
+  }
   absl::Status Name(const fs::path& to) {
-    RETURN_IF_ERROR(SyncDirectory(path_));
+    absl::Status synced = SyncDirectory(path_);
+    if (!synced.ok()) return absl::UnavailableError(synced.message());
     std::error_code error;
     fs::rename(path_, to, error);
-    is_named_ = !error;
-    return error ? absl::ErrnoToStatus(error.value(), to.string())
-                 : SyncDirectory(to.parent_path());
+    if (error) return LocalFileError(to, "name", error.value());
+    is_named_ = true;
+    synced = SyncDirectory(to.parent_path());
+    return synced.ok() ? synced : absl::UnavailableError(synced.message());
   }
 
  private:
   const fs::path path_;
+  std::error_code error_;
   int lock_ = -1;
   bool is_named_ = false;
 };
@@ -102,6 +145,8 @@ CheckpointCache::Pin& CheckpointCache::Pin::operator=(Pin&& other) noexcept {
   return *this;
 }
 
+bool CheckpointCache::Pin::is_current() const { return IsSameFile(lock_, path_); }
+
 fs::path CheckpointCache::Pin::KeepAcrossExec() {
   fcntl(std::exchange(lock_, -1), F_SETFD, 0);
   return path_;
@@ -112,8 +157,16 @@ CheckpointCache::Pin::~Pin() {
 }
 
 CheckpointCache::CheckpointCache(std::shared_ptr<CheckpointObjects> objects, fs::path root,
-                                 int64_t max_bytes)
-    : objects_(std::move(objects)), root_(std::move(root)), max_bytes_(max_bytes) {}
+                                 int64_t max_bytes, std::shared_ptr<std::atomic<int64_t>> progress)
+    : objects_(std::move(objects)),
+      root_(std::move(root)),
+      max_bytes_(max_bytes),
+      progress_(std::move(progress)) {}
+
+bool CheckpointCache::Wait() const {
+  ++*progress_;
+  return !objects_->is_cancelled();
+}
 
 // A copy may be removed between the look and the lock; its folder then has no name any more.
 absl::StatusOr<CheckpointCache::Pin> CheckpointCache::Find(const std::string& dir) const {
@@ -121,11 +174,8 @@ absl::StatusOr<CheckpointCache::Pin> CheckpointCache::Find(const std::string& di
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, path.string());
   Pin pin(path, fd);
-  struct stat locked {};
-  struct stat named {};
-  const bool is_there = flock(fd, LOCK_SH) == 0 && fstat(fd, &locked) == 0 &&
-                        stat(path.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
-                        faccessat(fd, kManifestName, R_OK, 0) == 0;
+  const bool is_there =
+      flock(fd, LOCK_SH) == 0 && pin.is_current() && faccessat(fd, kManifestName, R_OK, 0) == 0;
   if (!is_there) return absl::NotFoundError(path.string());
   futimens(fd, nullptr);  // the time of its last use
   return pin;
@@ -146,46 +196,57 @@ absl::StatusOr<CheckpointCache::Pin> CheckpointCache::Open(const std::string& di
 absl::Status CheckpointCache::Fetch(const std::string& dir) {
   std::error_code error;
   fs::create_directories(root_ / kLocks, error);
-  const size_t number = std::hash<std::string>()(dir) % kNumLocks;
-  const FetchLock lock(root_ / kLocks / absl::StrCat(number));
+  if (error) return LocalFileError(root_ / kLocks, "create", error.value());
+  ASSIGN_OR_RETURN(const DirLock lock, DirLock::Take(root_, dir, [this] { return Wait(); }));
   if (Find(dir).ok()) return absl::OkStatus();
+  return FetchLocked(dir);
+}
+
+absl::Status CheckpointCache::FetchLocked(const std::string& dir) {
   Attempt attempt(root_);
-  RETURN_IF_ERROR(objects_->Fetch(dir, attempt.path()));
+  RETURN_IF_ERROR(attempt.status());
+  RETURN_IF_ERROR(objects_->Fetch(dir, attempt.path(), [&](int64_t bytes) { Trim(dir, bytes); }));
   // A folder without a manifest is of no use, and in the way.
-  Remove(root_ / dir);
-  RETURN_IF_ERROR(attempt.Name(root_ / dir));
-  Trim(dir);
-  return absl::OkStatus();
+  RemoveEvenIfPinned(root_ / dir);
+  return attempt.Name(root_ / dir);
 }
 
 bool CheckpointCache::Remove(const fs::path& path) const {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return true;
   const bool is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
-  std::error_code error;
-  if (is_free) {
-    const fs::path aside = root_ / kAttempts / RandomId(16);
-    fs::create_directories(aside.parent_path(), error);
-    fs::rename(path, aside, error);
-    if (!error) fs::remove_all(aside, error);
-  }
+  if (is_free) RemoveEvenIfPinned(path);
   close(fd);
   return is_free;
 }
 
-void CheckpointCache::Drop(const std::string& dir) {
-  LogWarn("a local copy of a checkpoint is dropped", {{"dir", dir}});
-  Remove(root_ / dir);
+void CheckpointCache::RemoveEvenIfPinned(const fs::path& path) const {
+  std::error_code error;
+  const fs::path aside = root_ / kAttempts / RandomId(16);
+  fs::create_directories(aside.parent_path(), error);
+  fs::rename(path, aside, error);
+  if (!error) fs::remove_all(aside, error);
 }
 
-void CheckpointCache::Trim(const std::string& kept) {
+absl::Status CheckpointCache::Drop(const Pin& damaged) {
+  const std::string dir = damaged.path().filename().string();
+  ASSIGN_OR_RETURN(const DirLock lock, DirLock::Take(root_, dir, [this] { return Wait(); }));
+  if (!damaged.is_current()) return absl::OkStatus();
+  LogWarn("a local copy of a checkpoint is damaged, and dropped", {{"dir", dir}});
+  RemoveEvenIfPinned(damaged.path());
+  if (!damaged.is_current()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(damaged.path().string(), " is damaged and cannot be removed"));
+}
+
+void CheckpointCache::Trim(const std::string& kept, int64_t coming_bytes) {
   struct Copy {
     fs::path path;
     int64_t bytes;
     absl::Time used_at;
   };
   std::vector<Copy> copies;
-  int64_t bytes = 0;
+  int64_t bytes = coming_bytes;
   std::error_code error;
   for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
     struct stat info {};

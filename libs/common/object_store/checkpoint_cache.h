@@ -1,6 +1,7 @@
 // Local copies of checkpoints that are objects, shared by the processes of a machine.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -25,6 +26,8 @@ class CheckpointCache {
     ~Pin();
 
     const std::filesystem::path& path() const { return path_; }
+    // Returns false once another folder, or none, has its name.
+    bool is_current() const;
     // Gives the pin to the program that this process becomes. Returns the path.
     std::filesystem::path KeepAcrossExec();
 
@@ -33,28 +36,39 @@ class CheckpointCache {
     int lock_ = -1;  // the open folder, with a shared lock
   };
 
-  CheckpointCache(std::shared_ptr<CheckpointObjects> objects, std::filesystem::path root,
-                  int64_t max_bytes);
+  // `progress` grows several times a second while another process fetches what Open wants.
+  CheckpointCache(
+      std::shared_ptr<CheckpointObjects> objects, std::filesystem::path root, int64_t max_bytes,
+      std::shared_ptr<std::atomic<int64_t>> progress = std::make_shared<std::atomic<int64_t>>(0));
 
   // Returns the copy of `dir`, which is fetched if there is none. One process of the machine
-  // fetches, the others wait. Errors as CheckpointObjects::Fetch.
+  // fetches, the others wait for half an hour at most. Errors as CheckpointObjects::Fetch.
   absl::StatusOr<Pin> Open(const std::string& dir);
-  // Removes a copy that is damaged, unless it is pinned.
-  void Drop(const std::string& dir);
-  // Removes the oldest copies above the bound, but never `kept`, which alone may exceed it.
-  void Trim(const std::string& kept);
+  // Removes a copy that turned out to be damaged. Other processes may have it pinned; they find
+  // files missing, and open it again. Does nothing if it has been replaced. Unavailable: it is
+  // still there.
+  absl::Status Drop(const Pin& damaged);
+  // Removes the oldest copies until `coming_bytes` fit below the bound, but never `kept`, which
+  // alone may exceed it.
+  void Trim(const std::string& kept, int64_t coming_bytes = 0);
 
   CheckpointObjects& objects() { return *objects_; }
+  std::atomic<int64_t>& progress() { return *progress_; }
 
  private:
   absl::StatusOr<Pin> Find(const std::string& dir) const;
   absl::Status Fetch(const std::string& dir);
+  // Counts a wait. Returns false once the process is about to end.
+  bool Wait() const;
+  absl::Status FetchLocked(const std::string& dir);
   // Returns false if the copy is pinned.
   bool Remove(const std::filesystem::path& path) const;
+  void RemoveEvenIfPinned(const std::filesystem::path& path) const;
 
   const std::shared_ptr<CheckpointObjects> objects_;
   const std::filesystem::path root_;
   const int64_t max_bytes_;
+  const std::shared_ptr<std::atomic<int64_t>> progress_;
 };
 
 }  // namespace lathe

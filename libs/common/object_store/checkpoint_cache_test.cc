@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -19,11 +20,23 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kFileBytes = 1000;
 
+// A store that says when a file of a checkpoint is fetched.
+class WatchedStore : public DirectoryStore {
+ public:
+  using DirectoryStore::DirectoryStore;
+  absl::Status GetFile(const std::string& name, int64_t size, const fs::path& file) override {
+    if (on_get) on_get(name);
+    return DirectoryStore::GetFile(name, size, file);
+  }
+  std::function<void(const std::string& name)> on_get;
+};
+
 struct CacheFixture {
   CacheFixture() {
     std::string name = (fs::temp_directory_path() / "cache.XXXXXX").string();
     root = mkdtemp(name.data());
-    objects = std::make_shared<CheckpointObjects>(std::make_shared<DirectoryStore>(root / "store"));
+    store = std::make_shared<WatchedStore>(root / "store");
+    objects = std::make_shared<CheckpointObjects>(store);
     REQUIRE(objects->Claim("id").ok());
   }
   ~CacheFixture() { fs::remove_all(root); }
@@ -45,21 +58,27 @@ struct CacheFixture {
   bool IsCached(const std::string& dir) const { return fs::exists(root / "cache" / dir); }
 
   fs::path root;
+  std::shared_ptr<WatchedStore> store;
   std::shared_ptr<CheckpointObjects> objects;
 };
+
+std::string WeightsOf(const CheckpointCache::Pin& pin) {
+  std::string text;
+  std::ifstream(pin.path() / "weights") >> text;
+  return text;
+}
 
 TEST_CASE("A copy is fetched once and stays without the store", "[object_store]") {
   CacheFixture f;
   f.Publish("c1", "bytes");
   CheckpointCache cache = f.Cache();
   REQUIRE(cache.Open("c1").ok());
+  CHECK(absl::IsNotFound(cache.Open("c2").status()));
   fs::remove_all(f.root / "store");
   const auto pin = cache.Open("c1");
   REQUIRE(pin.ok());
-  std::string text;
-  std::ifstream(pin->path() / "weights") >> text;
-  CHECK(text == "bytes");
-  CHECK(absl::IsNotFound(cache.Open("c2").status()));
+  CHECK(WeightsOf(*pin) == "bytes");
+  CHECK(absl::IsUnavailable(cache.Open("c2").status()));  // another place, or none
   CHECK(fs::is_empty(f.root / "cache" / "tmp"));
 }
 
@@ -81,6 +100,71 @@ TEST_CASE("What was used least recently goes, unless it is pinned", "[object_sto
   CHECK(f.IsCached("c4"));
 }
 
+TEST_CASE("Room is made before a copy is fetched, not after", "[object_store]") {
+  CacheFixture f;
+  for (const char* dir : {"c1", "c2"}) f.Publish(dir, std::string(kFileBytes, 'x'));
+  CheckpointCache cache = f.Cache(3 * kFileBytes / 2);  // one copy fits
+  REQUIRE(cache.Open("c1").ok());
+  int num_fetched = 0;
+  f.store->on_get = [&](const std::string&) {
+    ++num_fetched;
+    CHECK_FALSE(f.IsCached("c1"));
+  };
+  REQUIRE(cache.Open("c2").ok());
+  CHECK(num_fetched == 1);
+}
+
+TEST_CASE("A damaged copy is dropped though others have it pinned, and its successor is not",
+          "[object_store]") {
+  CacheFixture f;
+  f.Publish("c1", "bytes");
+  CheckpointCache cache = f.Cache();
+  const auto one = cache.Open("c1");
+  const auto other = cache.Open("c1");
+  REQUIRE((one.ok() && other.ok()));
+  std::ofstream(one->path() / "weights") << "BYTES";
+  CHECK(cache.Drop(*one).ok());
+  const auto successor = cache.Open("c1");
+  REQUIRE(successor.ok());
+  CHECK(WeightsOf(*successor) == "bytes");
+  CHECK(cache.Drop(*other).ok());  // its reader saw the damage, too
+  CHECK(successor->is_current());
+  CHECK_FALSE(other->is_current());
+}
+
+TEST_CASE("A reader that waits for another's fetch counts that as progress", "[object_store]") {
+  CacheFixture f;
+  f.Publish("c1", "bytes");
+  CheckpointCache fetching = f.Cache();
+  CheckpointCache waiting = f.Cache();
+  std::thread waiter;
+  bool has_waited = false;
+  f.store->on_get = [&](const std::string&) {
+    waiter = std::thread([&] { has_waited = waiting.Open("c1").ok(); });
+    while (waiting.progress() < 3) std::this_thread::yield();
+  };
+  CHECK(fetching.Open("c1").ok());
+  waiter.join();
+  CHECK(has_waited);
+  CHECK(fs::is_empty(f.root / "cache" / "locks"));
+}
+
+TEST_CASE("A fetch waits for no other checkpoint's", "[object_store]") {
+  CacheFixture f;
+  std::vector<std::string> dirs;
+  for (int i = 0; i < 100; ++i) dirs.push_back(absl::StrFormat("c%d", i));
+  for (const std::string& dir : dirs) f.Publish(dir, "bytes");
+  CheckpointCache cache = f.Cache();
+  // All others are fetched while the first one is.
+  f.store->on_get = [&](const std::string& name) {
+    if (!absl::StrContains(name, "/c0/")) return;
+    for (const std::string& dir : dirs) {
+      if (dir != "c0") CHECK(cache.Open(dir).ok());
+    }
+  };
+  CHECK(cache.Open("c0").ok());
+}
+
 TEST_CASE("A copy larger than the bound serves its reader", "[object_store]") {
   CacheFixture f;
   f.Publish("c1", std::string(kFileBytes, 'x'));
@@ -96,6 +180,17 @@ TEST_CASE("In a place that no engine has claimed, no checkpoint counts as missin
       std::make_shared<CheckpointObjects>(std::make_shared<DirectoryStore>(f.root / "typo")),
       f.root / "cache", 1 << 20);
   CHECK(absl::IsUnavailable(cache.Open("c1").status()));
+}
+
+TEST_CASE("A manifest that no client could read is not published", "[object_store]") {
+  CacheFixture f;
+  const fs::path folder = f.root / "made" / "c1";
+  fs::create_directories(folder);
+  std::ofstream(folder / "manifest.json") << R"({"files":[]})" << std::string(17 << 20, ' ');
+  const absl::Status status = f.objects->Publish("c1", folder);
+  CHECK(absl::IsInternal(status));
+  CHECK(absl::StrContains(status.message(), "manifest.json has 17825804 bytes"));
+  CHECK(f.objects->ListDirs()->empty());
 }
 
 TEST_CASE("A damaged store gives no copy", "[object_store]") {
@@ -134,9 +229,7 @@ TEST_CASE("Readers at the same time get the same copy", "[object_store]") {
           if (!absl::IsUnavailable(pin.status())) ++num_wrong;
           continue;
         }
-        std::string text;
-        std::ifstream(pin->path() / "weights") >> text;
-        if (text != std::string(kFileBytes, 'a' + number)) ++num_wrong;
+        if (WeightsOf(*pin) != std::string(kFileBytes, 'a' + number)) ++num_wrong;
       }
     });
   }

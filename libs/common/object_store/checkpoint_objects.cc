@@ -8,8 +8,10 @@
 #include <iterator>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +19,8 @@
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/copy_name.h"
 #include "libs/common/json/json.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/object_store/object_name.h"
 #include "libs/common/status_macros.h"
 
@@ -29,7 +33,7 @@ constexpr char kFolder[] = "checkpoints/";
 constexpr char kTrashFolder[] = "trash/";
 constexpr char kMarker[] = "LATHE_STORE";
 constexpr char kManifest[] = "manifest.json";
-constexpr int64_t kMaxManifestBytes = 256 << 20;
+constexpr int64_t kMaxManifestBytes = 16 << 20;  // the most that a client of S3 keeps
 constexpr int64_t kMaxMarkerBytes = 4096;
 
 // An entry of `files` in a manifest.
@@ -64,14 +68,14 @@ absl::StatusOr<std::vector<ListedFile>> FilesIn(const std::string& manifest,
 
 absl::StatusOr<std::string> ReadLocal(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::ErrnoToStatus(errno, path.string());
+  if (!file) return LocalFileError(path, "read", errno);
   return std::string{std::istreambuf_iterator<char>(file), {}};
 }
 
 // Syncs a file and returns the digest of its bytes.
 absl::StatusOr<std::string> SyncAndHash(const fs::path& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, path.string());
+  if (fd < 0) return LocalFileError(path, "open", errno);
   Sha256 hash;
   std::string piece(1 << 20, '\0');
   ssize_t num_read = 0;
@@ -80,18 +84,28 @@ absl::StatusOr<std::string> SyncAndHash(const fs::path& path) {
   }
   const int error = num_read < 0 || fsync(fd) != 0 ? errno : 0;
   close(fd);
-  if (error != 0) return absl::ErrnoToStatus(error, path.string());
+  if (error != 0) return LocalFileError(path, "read", error);
   return hash.FinishHex();
 }
 
 absl::Status WriteAndSync(const fs::path& path, const std::string& text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, path.string());
-  const bool is_written =
-      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
-  const int error = errno;
+  if (fd < 0) return LocalFileError(path, "create", errno);
+  const ssize_t written = write(fd, text.data(), text.size());
+  int error = written < 0 || fsync(fd) != 0 ? errno : 0;
+  if (error == 0 && written != static_cast<ssize_t>(text.size())) error = ENOSPC;
   close(fd);
-  return is_written ? absl::OkStatus() : absl::ErrnoToStatus(error, path.string());
+  return error == 0 ? absl::OkStatus() : LocalFileError(path, "write", error);
+}
+
+// Removes what an attempt to fetch has left.
+absl::Status Empty(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    fs::remove_all(it->path(), error);
+    if (error) break;
+  }
+  return error ? LocalFileError(folder, "empty", error.value()) : absl::OkStatus();
 }
 
 // A failure of the store is the server's. Only these codes say so to the caller of a save.
@@ -111,32 +125,48 @@ std::string CheckpointObjects::AddressOf(const std::string& dir) const {
   return objects_->AddressOf(kFolder + dir);
 }
 
+std::string CheckpointObjects::Address() const {
+  const std::string marker = objects_->AddressOf(kMarker);
+  return marker.substr(0, marker.size() - sizeof(kMarker));
+}
+
+absl::StatusOr<std::string> CheckpointObjects::ReadOwner() {
+  ASSIGN_OR_RETURN(std::string text, objects_->GetText(kMarker, kMaxMarkerBytes));
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text;
+}
+
 absl::Status CheckpointObjects::Claim(const std::string& store_id) {
-  const std::string text = store_id + "\n";
-  const absl::Status made = objects_->PutIfAbsent(kMarker, text);
-  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  const absl::StatusOr<std::string> owner = objects_->GetText(kMarker, kMaxMarkerBytes);
+  absl::StatusOr<std::string> owner = ReadOwner();
   if (absl::IsNotFound(owner.status())) {
-    return absl::UnavailableError(
-        absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+    // The store may be full, or refuse writes for now. That says nothing about the place.
+    const absl::Status made = objects_->PutIfAbsent(kMarker, store_id + "\n");
+    if (!made.ok() && !absl::IsAlreadyExists(made)) {
+      return absl::IsFailedPrecondition(made) ? made : absl::UnavailableError(made.message());
+    }
+    owner = ReadOwner();
+    if (absl::IsNotFound(owner.status())) {
+      return absl::UnavailableError(
+          absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+    }
   }
   RETURN_IF_ERROR(owner.status());
-  if (*owner == text) return absl::OkStatus();
+  if (*owner == store_id) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s belongs to another installation (%s, this one is %s): give each its own prefix. If this "
       "place's database was lost and its checkpoints are to be adopted, delete that object first",
-      objects_->AddressOf(kMarker), owner->substr(0, owner->find('\n')), store_id));
+      objects_->AddressOf(kMarker), *owner, store_id));
 }
 
 absl::Status CheckpointObjects::CheckClaimed() {
   if (is_claimed_) return absl::OkStatus();
-  const absl::StatusOr<ObjectInfo> marker = objects_->Head(kMarker);
-  if (absl::IsNotFound(marker.status())) {
+  const absl::Status owner = ReadOwner().status();
+  if (absl::IsNotFound(owner)) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "there is no %s: the engine uses another place; give all processes the same storage.files",
         objects_->AddressOf(kMarker)));
   }
-  RETURN_IF_ERROR(marker.status());
+  RETURN_IF_ERROR(owner);
   is_claimed_ = true;
   return absl::OkStatus();
 }
@@ -148,6 +178,11 @@ absl::Status CheckpointObjects::Publish(const std::string& dir, const fs::path& 
 absl::Status CheckpointObjects::PublishNow(const std::string& dir, const fs::path& folder) {
   RETURN_IF_ERROR(CheckClaimed());
   ASSIGN_OR_RETURN(const std::string manifest, ReadLocal(folder / kManifest));
+  if (manifest.size() > kMaxManifestBytes) {
+    return absl::InternalError(
+        absl::StrFormat("manifest.json has %d bytes, the limit of an object store is %d",
+                        manifest.size(), kMaxManifestBytes));
+  }
   ASSIGN_OR_RETURN(const std::vector<ListedFile> files,
                    FilesIn(manifest, (folder / kManifest).string()));
   const std::string manifest_name = NameOf(dir, kManifest);
@@ -186,8 +221,17 @@ absl::Status CheckpointObjects::PublishNow(const std::string& dir, const fs::pat
   return absl::OkStatus();
 }
 
-absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& into) {
-  const absl::Status status = FetchNow(dir, into);
+absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& into,
+                                      const MakeRoom& make_room) {
+  absl::Status status = FetchNow(dir, into, make_room);
+  if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
+    // A checkpoint counts as lost only if the place is still ours, and the same is seen twice.
+    LogWarn("a checkpoint cannot be fetched, and is fetched once more",
+            {{"dir", dir}, {"error", status.message()}});
+    is_claimed_ = false;
+    RETURN_IF_ERROR(Empty(into));
+    status = FetchNow(dir, into, make_room);
+  }
   if (status.ok() || absl::IsNotFound(status) || absl::IsDataLoss(status) ||
       absl::IsResourceExhausted(status)) {
     return status;
@@ -195,7 +239,8 @@ absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& in
   return absl::UnavailableError(status.message());
 }
 
-absl::Status CheckpointObjects::FetchNow(const std::string& dir, const fs::path& into) {
+absl::Status CheckpointObjects::FetchNow(const std::string& dir, const fs::path& into,
+                                         const MakeRoom& make_room) {
   // In a wrong place every checkpoint would be missing, and every model lost.
   RETURN_IF_ERROR(CheckClaimed());
   const std::string where = objects_->AddressOf(NameOf(dir, kManifest));
@@ -206,6 +251,9 @@ absl::Status CheckpointObjects::FetchNow(const std::string& dir, const fs::path&
   RETURN_IF_ERROR(manifest.status());
   const absl::StatusOr<std::vector<ListedFile>> files = FilesIn(*manifest, where);
   if (!files.ok()) return absl::DataLossError(files.status().message());
+  auto bytes = static_cast<int64_t>(manifest->size());
+  for (const ListedFile& file : *files) bytes += file.size_bytes;
+  if (make_room) make_room(bytes);
   for (const ListedFile& file : *files) {
     const std::string name = NameOf(dir, file.name);
     const absl::Status got = objects_->GetFile(name, file.size_bytes, into / file.name);

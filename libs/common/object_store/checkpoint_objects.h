@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "libs/common/object_store/checkpoint_place.h"
 #include "libs/common/object_store/object_store.h"
 
 namespace lathe {
@@ -21,10 +23,16 @@ namespace lathe {
 // the database named. Thread-safe; all calls block.
 class CheckpointObjects {
  public:
+  using MakeRoom = std::function<void(int64_t bytes)>;
+
   explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects);
 
-  // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's.
+  // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's, or
+  // none. Unavailable: it may work later; that includes a store that takes no writes now.
   absl::Status Claim(const std::string& store_id);
+
+  // Returns the id of the installation that owns the place. NotFound: none does yet.
+  absl::StatusOr<std::string> ReadOwner();
 
   // Publishes a local directory with its manifest.json. Asks the store afterwards whether it has
   // all of it. OK if the same was published before. Errors are those of a server, never of a
@@ -33,9 +41,12 @@ class CheckpointObjects {
 
   // Writes the files of `dir` to the existing folder `into`, syncs them and verifies them against
   // the manifest. NotFound: there is no such checkpoint. DataLoss: the store has other bytes or
-  // lacks a file. Unavailable: any other failure, so that a caller does not take it for damage;
+  // lacks a file. It says either only after it has looked twice. ResourceExhausted: this machine's
+  // disk is full. Unavailable: any other failure, so that a caller does not take it for damage;
   // also a place that no engine has claimed.
-  absl::Status Fetch(const std::string& dir, const std::filesystem::path& into);
+  // `make_room` is told the bytes of all files before they are written.
+  absl::Status Fetch(const std::string& dir, const std::filesystem::path& into,
+                     const MakeRoom& make_room = {});
 
   absl::StatusOr<std::string> ReadText(const std::string& dir, const std::string& file);
   absl::StatusOr<ObjectInfo> Describe(const std::string& dir, const std::string& file);
@@ -63,16 +74,27 @@ class CheckpointObjects {
   // Ends uploads of checkpoints that began before `before` and never ended.
   absl::StatusOr<int64_t> AbortUploads(absl::Time before);
 
+  // As ObjectStore::Cancel.
+  void Cancel() {
+    is_cancelled_ = true;
+    objects_->Cancel();
+  }
+  bool is_cancelled() const { return is_cancelled_; }
+
+  // Returns "s3://bucket/prefix".
+  std::string Address() const;
   // Returns "s3://bucket/prefix/checkpoints/dir".
   std::string AddressOf(const std::string& dir) const;
 
  private:
   absl::Status CheckClaimed();
   absl::Status PublishNow(const std::string& dir, const std::filesystem::path& folder);
-  absl::Status FetchNow(const std::string& dir, const std::filesystem::path& into);
+  absl::Status FetchNow(const std::string& dir, const std::filesystem::path& into,
+                        const MakeRoom& make_room);
 
   const std::shared_ptr<ObjectStore> objects_;
   std::atomic<bool> is_claimed_ = false;
+  std::atomic<bool> is_cancelled_ = false;
 };
 
 }  // namespace lathe

@@ -1,5 +1,6 @@
 #include "libs/common/object_store/credentials.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -21,6 +22,9 @@ namespace {
 constexpr absl::Duration kBeforeExpiry = absl::Minutes(5);
 // Keys of a file may be replaced by whoever writes the file.
 constexpr absl::Duration kFileKept = absl::Minutes(1);
+// Pauses after a source has given no keys.
+constexpr absl::Duration kLeftAlone = absl::Seconds(1);
+constexpr absl::Duration kLeftAloneWithKeys = absl::Seconds(15);
 
 absl::StatusOr<std::string> ReadText(const std::string& path, const std::string& what) {
   std::ifstream file(path, std::ios::binary);
@@ -70,21 +74,33 @@ absl::StatusOr<std::string> AwsCredentials::Variable(const char* name) const {
 absl::StatusOr<AwsKeys> AwsCredentials::Get() {
   absl::MutexLock lock(&mu_);
   const absl::Time now = absl::Now();
-  if (now < read_again_at_) return keys_;
-  absl::StatusOr<AwsKeys> found = Find();
-  if (!found.ok()) {
-    // The keys that are still valid serve until their source answers again.
-    if (!keys_.access_key.empty() && now < keys_.expires_at) return keys_;
-    return found.status();
-  }
-  keys_ = *std::move(found);
-  read_again_at_ = std::min(keys_.expires_at - kBeforeExpiry, now + absl::Hours(1));
-  if (keys_.expires_at == absl::InfiniteFuture()) read_again_at_ = now + kFileKept;
-  return keys_;
+  if (now >= read_again_at_) Look(now);
+  // Keys that are still valid serve until their source answers again.
+  const bool are_valid = !keys_.access_key.empty() && now < keys_.expires_at;
+  if (failure_.ok() || are_valid) return keys_;
+  return failure_;
 }
 
-void AwsCredentials::Forget() {
+void AwsCredentials::Look(absl::Time now) {
+  absl::StatusOr<AwsKeys> found = Find();
+  failure_ = found.status();
+  if (!found.ok()) {
+    // Many requests want keys at once, and an endpoint that fails takes seconds each time.
+    read_again_at_ = now + (keys_.access_key.empty() ? kLeftAlone : kLeftAloneWithKeys);
+    return;
+  }
+  keys_ = *std::move(found);
+  read_again_at_ =
+      std::clamp(keys_.expires_at - kBeforeExpiry, now + kLeftAlone, now + absl::Hours(1));
+  if (keys_.expires_at == absl::InfiniteFuture()) read_again_at_ = now + kFileKept;
+}
+
+void AwsCredentials::Forget(const AwsKeys& refused) {
   absl::MutexLock lock(&mu_);
+  const bool are_current = keys_.access_key == refused.access_key &&
+                           keys_.secret_key == refused.secret_key &&
+                           keys_.session_token == refused.session_token;
+  if (!are_current) return;
   read_again_at_ = absl::InfinitePast();
   keys_ = {};
 }
@@ -130,7 +146,8 @@ absl::StatusOr<AwsKeys> AwsCredentials::FromWebIdentity() const {
            .headers = {"Content-Type: application/x-www-form-urlencoded"},
            .body = absl::StrCat("Action=AssumeRoleWithWebIdentity&RoleArn=", PercentEncoded(role),
                                 "&RoleSessionName=", PercentEncoded(session), "&Version=2011-06-15",
-                                "&WebIdentityToken=", PercentEncoded(token))}));
+                                "&WebIdentityToken=", PercentEncoded(token)),
+           .may_proxy = true}));
   const XmlElement xml = XmlElement::Parse(answer);
   const XmlElement found = xml.Child("AssumeRoleWithWebIdentityResult").Child("Credentials");
   AwsKeys keys{.access_key = found.Text("AccessKeyId"),
@@ -138,7 +155,7 @@ absl::StatusOr<AwsKeys> AwsCredentials::FromWebIdentity() const {
                .session_token = found.Text("SessionToken"),
                .expires_at = ParseTime(found.Text("Expiration"))};
   if (keys.access_key.empty()) {
-    return absl::UnavailableError(absl::StrCat("STS at ", endpoint, " gave no keys"));
+    return absl::UnavailableError(absl::StrCat("STS at ", UrlToShow(endpoint), " gave no keys"));
   }
   return keys;
 }
@@ -148,13 +165,15 @@ absl::StatusOr<AwsKeys> AwsCredentials::FromContainer(const std::string& url) co
   std::vector<std::string> headers;
   if (!token.empty()) headers.push_back(absl::StrCat("Authorization: ", token));
   ASSIGN_OR_RETURN(const std::string answer, HttpCall({.url = url, .headers = headers}));
-  ASSIGN_OR_RETURN(const Json json, ParseJson(answer, url));
-  AwsKeys keys;
-  ASSIGN_OR_RETURN(keys.access_key, JsonString(json, "AccessKeyId"));
-  ASSIGN_OR_RETURN(keys.secret_key, JsonString(json, "SecretAccessKey"));
-  keys.session_token = JsonString(json, "Token").value_or("");
-  keys.expires_at = ParseTime(JsonString(json, "Expiration").value_or(""));
-  return keys;
+  // A parser's error quotes the text, which may be a secret.
+  const Json json = ParseJson(answer, "keys").value_or(Json());
+  AwsKeys keys{.access_key = JsonString(json, "AccessKeyId").value_or(""),
+               .secret_key = JsonString(json, "SecretAccessKey").value_or(""),
+               .session_token = JsonString(json, "Token").value_or(""),
+               .expires_at = ParseTime(JsonString(json, "Expiration").value_or(""))};
+  if (!keys.access_key.empty() && !keys.secret_key.empty()) return keys;
+  return absl::UnavailableError(
+      absl::StrCat(UrlToShow(url), " gave no AccessKeyId or no SecretAccessKey"));
 }
 
 absl::StatusOr<AwsKeys> AwsCredentials::FromProfile() const {

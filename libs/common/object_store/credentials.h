@@ -37,12 +37,15 @@ class AwsCredentials {
   AwsCredentials(Environment environment, std::string region);
 
   // Returns the keys. They are replaced 5 minutes before they expire. FailedPrecondition names the
-  // places if none has keys; Unavailable: an endpoint does not answer.
+  // places if none has keys; Unavailable: an endpoint gives none. It is then left alone for some
+  // seconds.
   absl::StatusOr<AwsKeys> Get();
-  // Makes the next Get read the keys again, because a store has refused them.
-  void Forget();
+  // Makes the next Get read the keys again, because a store has refused these. Does nothing if they
+  // have been replaced.
+  void Forget(const AwsKeys& refused);
 
  private:
+  void Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<AwsKeys> Find() const;
   absl::StatusOr<AwsKeys> FromWebIdentity() const;
   absl::StatusOr<AwsKeys> FromContainer(const std::string& url) const;
@@ -55,6 +58,7 @@ class AwsCredentials {
   const std::string region_;
   absl::Mutex mu_;
   AwsKeys keys_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);  // of the last look
   absl::Time read_again_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/files/sync_directory.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/object_store/object_name.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
@@ -62,7 +63,7 @@ absl::Status CopyBytes(const fs::path& from, const fs::path& to) {
   const Descriptor source(from, O_RDONLY);
   if (source.get() < 0) return FileError(from, "open", errno);
   const Descriptor sink(to, O_WRONLY | O_CREAT | O_EXCL);
-  if (sink.get() < 0) return FileError(to, "create", errno);
+  if (sink.get() < 0) return LocalFileError(to, "create", errno);
   std::string piece(1 << 20, '\0');
   for (;;) {
     const ssize_t num_read = read(source.get(), piece.data(), piece.size());

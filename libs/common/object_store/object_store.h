@@ -56,6 +56,9 @@ class ObjectStore {
   virtual absl::Status Copy(const std::string& from, const std::string& to, int64_t size) = 0;
   // Removes an object. OK if there is none.
   virtual absl::Status Delete(const std::string& name) = 0;
+  // Makes running and later calls fail soon, with Unavailable, so that the process can end.
+  virtual void Cancel() {}
+
   // Removes what uploads that never ended have left, if their names begin with `prefix` and they
   // began before `before`. Returns how many.
   virtual absl::StatusOr<int64_t> AbortUploads(const std::string& prefix, absl::Time before) = 0;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/http_client/http_call.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/object_store/s3_errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
@@ -28,6 +29,8 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr int kMinFileAttempts = 3;
+// A store copies a large object in minutes, and sends nothing meanwhile.
+constexpr absl::Duration kLongestWork = absl::Minutes(10);
 constexpr int64_t kHashedPiece = 1 << 20;
 
 absl::StatusOr<std::string> HashOf(const S3Request& request) {
@@ -125,7 +128,9 @@ class S3Client::Transfer {
   S3Response response_;
   int64_t num_sent_ = 0;
   int64_t num_received_ = 0;
+  int write_error_ = 0;  // errno of the local file
   int num_attempts_ = 0;
+  AwsKeys keys_;  // of the attempt
   bool has_other_keys_ = false;
   bool is_done_ = false;
 };
@@ -136,8 +141,10 @@ absl::Status S3Client::Transfer::Begin(const AwsKeys& keys, Session& session) {
   }
   const S3Options& options = client_.options_;
   response_ = {};
+  keys_ = keys;
   num_sent_ = 0;
   num_received_ = 0;
+  write_error_ = 0;
   if (num_attempts_++ == 0) began_at_ = SteadyNow();
   url_ = absl::StrCat(client_.bucket_url_, "/", request_.key, EncodeQuery(request_.query));
   const auto add = [this](const std::string& header) {
@@ -201,11 +208,13 @@ void S3Client::Transfer::SetTimes() {
   curl_easy_setopt(curl_, CURLOPT_CONNECTTIMEOUT_MS,
                    to_ms(std::min(kConnectTimeout, options.patience)));
   curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_LIMIT, 1024L);
+  const absl::Duration stall = request_.is_slow ? kLongestWork : options.stall;
   curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_TIME,
-                   std::max(1L, static_cast<long>(absl::ToInt64Seconds(options.stall))));
+                   std::max(1L, static_cast<long>(absl::ToInt64Seconds(stall))));
   // Transfers of files may take long while they make progress.
   if (request_.upload || request_.download) return;
-  const absl::Duration left = options.patience - (SteadyNow() - began_at_);
+  const absl::Duration left =
+      (request_.is_slow ? kLongestWork : options.patience) - (SteadyNow() - began_at_);
   curl_easy_setopt(curl_, CURLOPT_TIMEOUT_MS,
                    to_ms(std::clamp(left, absl::Seconds(1), options.patience)));
 }
@@ -249,7 +258,10 @@ size_t S3Client::Transfer::Take(const char* data, size_t size) {
   while (done < size) {
     const ssize_t written =
         pwrite(slice.descriptor, data + done, size - done, slice.offset + num_received_);
-    if (written <= 0) return 0;
+    if (written <= 0) {
+      write_error_ = written < 0 ? errno : EIO;
+      return 0;
+    }
     done += static_cast<size_t>(written);
     num_received_ += written;
   }
@@ -285,9 +297,9 @@ int S3Client::Transfer::OnSeek(void* self, curl_off_t offset, int origin) {
 
 absl::Status S3Client::Transfer::CheckSize() const {
   if (!request_.download || num_received_ == request_.download->num_bytes) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("GET %s: the store sent %d bytes, expected %d",
-                                             client_.AddressOf(request_.key), num_received_,
-                                             request_.download->num_bytes));
+  return absl::UnavailableError(absl::StrFormat("GET %s: the store sent %d bytes, expected %d",
+                                                client_.AddressOf(request_.key), num_received_,
+                                                request_.download->num_bytes));
 }
 
 absl::Status S3Client::Transfer::Repeat(absl::Status status, absl::Duration wait) {
@@ -318,10 +330,10 @@ absl::Status S3Client::Transfer::Finish(CURLcode code, Session& session,
   if (code != CURLE_OK && !has_answer) {
     std::string message = absl::StrFormat("%s %s at %s: %s", request_.method, address,
                                           client_.bucket_url_, curl_easy_strerror(code));
+    if (write_error_ != 0) return LocalFileError("copy of " + address, "write", write_error_);
     if (code == CURLE_WRITE_ERROR && request_.download) {
-      return absl::DataLossError(
-          absl::StrFormat("GET %s: the object is larger than %d bytes, or the local disk is full",
-                          address, request_.download->num_bytes));
+      message = absl::StrFormat("GET %s: the store sent more than the %d bytes of the range",
+                                address, request_.download->num_bytes);
     }
     if (IsLasting(code)) return absl::FailedPreconditionError(message);
     return Repeat(absl::UnavailableError(message), absl::ZeroDuration());
@@ -334,7 +346,7 @@ absl::Status S3Client::Transfer::Finish(CURLcode code, Session& session,
   S3Failure failure = ReadFailure(response_, request_.method, address);
   if (failure.wants_other_keys && !has_other_keys_) {
     has_other_keys_ = true;
-    credentials.Forget();
+    credentials.Forget(keys_);
     next_at_ = absl::InfinitePast();
     return absl::OkStatus();
   }
@@ -395,6 +407,7 @@ absl::StatusOr<std::vector<S3Response>> S3Client::RunAll(const std::vector<S3Req
   size_t num_done = 0;
   int num_running = 0;
   while (num_done < transfers.size()) {
+    if (is_cancelled_) return stop(absl::UnavailableError("the process is stopping"));
     absl::Time next_at = SteadyNow() + absl::Seconds(1);
     for (const auto& transfer : transfers) {
       if (transfer->is_done() || transfer->is_running()) continue;

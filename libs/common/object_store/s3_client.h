@@ -1,6 +1,7 @@
 // Signed requests to a bucket, with repetitions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@ struct S3Request {
   std::string body = "";
   std::optional<FileSlice> upload = {};    // in place of `body`
   std::optional<FileSlice> download = {};  // where an answer's bytes go; it must have exactly these
+  bool is_slow = false;                    // the store works for minutes before it answers
   bool may_repeat = true;  // false: an attempt whose outcome is unknown is not repeated
 };
 
@@ -48,15 +50,19 @@ class S3Client {
   S3Client(S3Options options, AwsCredentials::Environment environment);
   ~S3Client();
 
-  // Returns the answer if its status is 2xx, otherwise what it means: NotFound (404),
-  // AlreadyExists (412), ResourceExhausted (no room, quota), PermissionDenied (403),
-  // FailedPrecondition (no such bucket, another region, no keys), Unavailable (after repetitions),
-  // DataLoss (an object of another size), Internal.
+  // Returns the answer if its status is 2xx, otherwise what it means: NotFound (NoSuchKey, or a 404
+  // of a HEAD), AlreadyExists (412), ResourceExhausted (no room there or here, quota),
+  // PermissionDenied (403), FailedPrecondition (no such bucket, another region, no keys),
+  // Unavailable (after repetitions; also an answer of the wrong length), DataLoss (a range beyond
+  // the end), Internal.
   absl::StatusOr<S3Response> Run(const S3Request& request);
 
   // Runs all requests, options().num_parallel at a time. Returns the first error at once, without
   // the others' outcome.
   absl::StatusOr<std::vector<S3Response>> RunAll(const std::vector<S3Request>& requests);
+
+  // Makes running and later requests fail within about a second.
+  void Cancel() { is_cancelled_ = true; }
 
   const S3Options& options() const { return options_; }
   // Returns "s3://bucket/key".
@@ -72,6 +78,7 @@ class S3Client {
   const S3Options options_;
   const std::string bucket_url_;
   AwsCredentials credentials_;
+  std::atomic<bool> is_cancelled_ = false;
   absl::Mutex mu_;
   std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mu_);
 };

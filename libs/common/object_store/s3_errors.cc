@@ -30,6 +30,8 @@ constexpr std::array kMeanings = {
     Meaning{"OperationAborted", kUnavailable, true, ""},
     Meaning{"BadDigest", kUnavailable, true, "bytes changed on the way"},
     Meaning{"XAmzContentSHA256Mismatch", kUnavailable, true, "bytes changed on the way"},
+    Meaning{"NoSuchKey", absl::StatusCode::kNotFound, false, ""},
+    Meaning{"NoSuchUpload", absl::StatusCode::kNotFound, false, ""},
     Meaning{"NoSuchBucket", kConfiguration, false, "create the bucket, or correct storage.files"},
     Meaning{"PermanentRedirect", kConfiguration, false,
             "the bucket is in another region: set storage.region"},
@@ -65,7 +67,8 @@ Meaning MeaningOfStatus(int status) {
     case 403:
       return {"", kDenied, false, "the keys are not allowed to do this"};
     case 404:
-      return {"", absl::StatusCode::kNotFound, false, ""};
+      // A store names the reason. A proxy before it does not, and answers so for everything.
+      return {"", kUnavailable, true, "something before the store answers in its place"};
     case 409:
     case 429:
       return {"", kUnavailable, true, ""};
@@ -97,6 +100,10 @@ S3Failure ReadFailure(const S3Response& response, const std::string& method,
   S3Failure failure{.code = xml.Text("Code"), .status = {}};
   const Meaning* const named = FindMeaning(failure.code);
   Meaning meaning = named != nullptr ? *named : MeaningOfStatus(response.status);
+  // The answer to a HEAD has no text. The caller asks again with GET.
+  if (method == "HEAD" && response.status == 404) {
+    meaning = {"", absl::StatusCode::kNotFound, false, ""};
+  }
   if (AreKeysOld(failure.code)) {
     failure.wants_other_keys = true;
     meaning = {"", kDenied, false, "the keys have expired"};

@@ -18,6 +18,7 @@ TEST_CASE("An answer means what another attempt would change", "[object_store]")
   CHECK(Read(503, "SlowDown").may_pass);
   CHECK(Read(500, "").may_pass);
   CHECK(Read(429, "").may_pass);
+  CHECK(Read(404, "").may_pass);
   CHECK(Read(409, "ConditionalRequestConflict").may_pass);
   CHECK_FALSE(Read(501, "").may_pass);
   CHECK_FALSE(Read(507, "").may_pass);
@@ -27,7 +28,8 @@ TEST_CASE("An answer means what another attempt would change", "[object_store]")
 
 TEST_CASE("An answer has the code that callers decide on", "[object_store]") {
   CHECK(absl::IsNotFound(Read(404, "NoSuchKey").status));
-  CHECK(absl::IsNotFound(Read(404, "").status));
+  CHECK(absl::IsNotFound(Read(404, "NoSuchUpload").status));
+  CHECK(absl::IsUnavailable(Read(404, "").status));  // from a proxy
   CHECK(absl::IsFailedPrecondition(Read(404, "NoSuchBucket").status));
   CHECK(absl::IsAlreadyExists(Read(412, "PreconditionFailed").status));
   CHECK(absl::IsResourceExhausted(Read(507, "").status));

@@ -1,6 +1,7 @@
 #include "libs/common/object_store/s3_store.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/logging/logging.h"
+#include "libs/common/object_store/local_file_error.h"
 #include "libs/common/object_store/object_name.h"
 #include "libs/common/object_store/s3_errors.h"
 #include "libs/common/object_store/s3_xml.h"
@@ -33,6 +35,7 @@ constexpr int kMaxCompletions = 5;
 
 class Descriptor {
  public:
+  explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const fs::path& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
@@ -228,12 +231,11 @@ absl::Status S3Store::GetFile(const std::string& name, int64_t size, const fs::p
         absl::StrFormat("%s has %d bytes, expected %d", AddressOf(name), info.size_bytes, size));
   }
   const Descriptor sink(file, O_WRONLY | O_CREAT | O_EXCL);
-  if (sink.get() < 0) return absl::ErrnoToStatus(errno, file.string());
+  if (sink.get() < 0) return LocalFileError(file, "create", errno);
   if (size == 0) return absl::OkStatus();
-  // Reserving the room first tells a full disk from a broken transfer.
+  // Reserving the room first finds a full disk before the transfer.
   if (const int error = posix_fallocate(sink.get(), 0, size); error == ENOSPC || error == EDQUOT) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("no room for the %d bytes of %s", size, file.string()));
+    return LocalFileError(file, "write", error);
   }
   const int64_t part_bytes = PartBytes(size);
   std::vector<S3Request> parts;
@@ -250,15 +252,28 @@ absl::Status S3Store::GetFile(const std::string& name, int64_t size, const fs::p
 
 absl::StatusOr<ObjectInfo> S3Store::Head(const std::string& name) {
   RETURN_IF_ERROR(CheckObjectName(name));
-  ASSIGN_OR_RETURN(const S3Response response, client_.Run({.method = "HEAD", .key = KeyOf(name)}));
-  ObjectInfo info{.name = name, .modified_at = absl::Now()};
-  for (const auto& [header, value] : response.headers) {
+  const absl::StatusOr<S3Response> response = client_.Run({.method = "HEAD", .key = KeyOf(name)});
+  if (absl::IsNotFound(response.status())) return ConfirmMissing(name);
+  RETURN_IF_ERROR(response.status());
+  ObjectInfo info{.name = name, .size_bytes = -1, .modified_at = absl::Now()};
+  for (const auto& [header, value] : response->headers) {
     if (header == "content-length") static_cast<void>(absl::SimpleAtoi(value, &info.size_bytes));
     if (header == "last-modified") {
       info.modified_at = ParseTime(value, "%a, %d %b %Y %H:%M:%S GMT");
     }
   }
-  return info;
+  if (info.size_bytes >= 0) return info;
+  return absl::UnavailableError(
+      absl::StrFormat("HEAD %s: the answer has no length", AddressOf(name)));
+}
+
+absl::Status S3Store::ConfirmMissing(const std::string& name) {
+  const absl::Status status =
+      client_.Run({.method = "GET", .key = KeyOf(name), .headers = {RangeHeader(0, 1)}}).status();
+  if (absl::IsNotFound(status) || absl::IsUnavailable(status)) return status;
+  return absl::UnavailableError(absl::StrFormat("HEAD %s: the store answered 404, and %s to a GET",
+                                                AddressOf(name),
+                                                status.ok() ? "sent it" : status.ToString()));
 }
 
 absl::StatusOr<std::vector<ObjectInfo>> S3Store::List(const std::string& prefix) {
@@ -315,8 +330,9 @@ absl::Status S3Store::Copy(const std::string& from, const std::string& to, int64
   const std::string source =
       absl::StrCat("x-amz-copy-source: /", client_.options().bucket, "/", KeyOf(from));
   if (size <= kMaxCopiedAtOnce) {
-    ASSIGN_OR_RETURN(S3Response response,
-                     client_.Run({.method = "PUT", .key = KeyOf(to), .headers = {source}}));
+    ASSIGN_OR_RETURN(
+        S3Response response,
+        client_.Run({.method = "PUT", .key = KeyOf(to), .headers = {source}, .is_slow = true}));
     if (XmlElement::Parse(response.body).name() != "Error") return absl::OkStatus();
     response.status = 500;
     return ReadFailure(response, "PUT", AddressOf(to)).status;
@@ -328,8 +344,9 @@ absl::Status S3Store::Copy(const std::string& from, const std::string& to, int64
 // x-amz-copy-source-range before x-amz-copy-source.
 absl::Status S3Store::CopyThroughHere(const std::string& from, const std::string& to,
                                       int64_t size) {
-  const Descriptor piece(fs::temp_directory_path(), O_TMPFILE | O_RDWR);
-  if (piece.get() < 0) return absl::ErrnoToStatus(errno, fs::temp_directory_path().string());
+  // Containers may lack a writable /tmp, and one of enough room.
+  const Descriptor piece(memfd_create("copied-part", MFD_CLOEXEC));
+  if (piece.get() < 0) return LocalFileError("memory", "reserve", errno);
   const int64_t part_bytes = std::max(kCopiedPart, PartBytes(size));
   return PutParts(
       to, size, [&](const std::string& upload_id) -> absl::StatusOr<std::vector<S3Response>> {

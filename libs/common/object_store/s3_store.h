@@ -30,12 +30,15 @@ class S3Store : public ObjectStore {
   absl::Status Copy(const std::string& from, const std::string& to, int64_t size) override;
   absl::Status Delete(const std::string& name) override;
   absl::StatusOr<int64_t> AbortUploads(const std::string& prefix, absl::Time before) override;
+  void Cancel() override { client_.Cancel(); }
 
  private:
   std::string KeyOf(const std::string& name) const;
   // Returns the name of a key below the prefix.
   std::string NameOf(const std::string& key) const;
   int64_t PartBytes(int64_t size) const;
+  // Returns NotFound if a GET says the same as a HEAD did, and Unavailable otherwise.
+  absl::Status ConfirmMissing(const std::string& name);
   // Begins an upload in parts, has `put(upload_id)` send them, and completes the upload. Aborts it
   // after an error.
   template <typename Put>

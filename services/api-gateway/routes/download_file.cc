@@ -13,8 +13,10 @@
 namespace lathe::gateway {
 namespace {
 
-// One request to a store takes some hundredths of a second.
-constexpr int64_t kFetchedBytes = 8 << 20;
+// One request to a store takes some hundredths of a second, so a whole file comes in large pieces.
+// Most ranges are small.
+constexpr int64_t kLeastFetched = 64 << 10;
+constexpr int64_t kMostFetched = 8 << 20;
 
 absl::Status Changed(const TarMember& member) {
   return absl::NotFoundError(
@@ -73,13 +75,21 @@ class ObjectFile : public DownloadFile {
         modified_at_(info.modified_at) {}
 
   absl::StatusOr<std::string> Read(int64_t offset, int64_t size) override {
-    const auto fetched = static_cast<int64_t>(ahead_.size());
-    if (offset < begin_ || offset >= begin_ + fetched) {
-      const int64_t wanted = std::min(kFetchedBytes, num_bytes_ - offset);
+    if (offset < begin_ || offset >= end_) {
+      const bool goes_on = offset == end_ && end_ > 0;
+      num_ahead_ = goes_on ? std::min(2 * num_ahead_, kMostFetched) : kLeastFetched;
+      const int64_t wanted = std::min(std::max(size, num_ahead_), num_bytes_ - offset);
       ASSIGN_OR_RETURN(ahead_, objects_->Read(dir_, name_, offset, wanted));
       begin_ = offset;
+      end_ = offset + wanted;
     }
-    return ahead_.substr(offset - begin_, size);
+    std::string piece = ahead_.substr(offset - begin_, size);
+    if (offset + static_cast<int64_t>(piece.size()) == end_) {
+      // Delivered bytes take no memory while the client is slow.
+      ahead_ = std::string();
+      begin_ = end_;
+    }
+    return piece;
   }
   absl::Time modified_at() const override { return modified_at_; }
 
@@ -90,7 +100,9 @@ class ObjectFile : public DownloadFile {
   const int64_t num_bytes_;
   const absl::Time modified_at_;
   std::string ahead_;
-  int64_t begin_ = 0;  // place of ahead_ in the object
+  int64_t begin_ = 0;  // place of ahead_ in the object, up to end_
+  int64_t end_ = 0;
+  int64_t num_ahead_ = kLeastFetched;
 };
 
 }  // namespace

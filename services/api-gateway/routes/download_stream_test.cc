@@ -111,6 +111,40 @@ TEST_CASE("Any range of a download is that part of the whole", "[archive]") {
   }
 }
 
+// A store that notes the ranges it is asked for.
+class CountingStore : public DirectoryStore {
+ public:
+  using DirectoryStore::DirectoryStore;
+  absl::StatusOr<std::string> Get(const std::string& name, int64_t offset, int64_t size) override {
+    sizes.push_back(size);
+    return DirectoryStore::Get(name, offset, size);
+  }
+  std::vector<int64_t> sizes;
+};
+
+TEST_CASE("A small range fetches little of an object, and a download comes in large pieces",
+          "[archive]") {
+  constexpr int64_t kLarge = 40 << 20;
+  const TempDir from;
+  std::filesystem::create_directories(from.path() / "checkpoints" / "c1");
+  std::ofstream(from.path() / "checkpoints/c1/large").close();
+  std::filesystem::resize_file(from.path() / "checkpoints/c1/large", kLarge);
+  const auto store = std::make_shared<CountingStore>(from.path());
+  auto stream = DownloadStream::OpenPlain(
+      ObjectsOf(std::make_shared<CheckpointObjects>(store), "c1"), {"large", kLarge});
+  REQUIRE(stream.ok());
+  for (const int64_t begin : {int64_t{0}, kLarge / 2, kLarge - 1}) {
+    (*stream)->Select(begin, begin + 1);
+    CHECK(ReadAll(**stream).size() == 1);
+  }
+  REQUIRE(store->sizes.size() == 3);
+  for (const int64_t size : store->sizes) CHECK(size <= 64 << 10);
+  store->sizes.clear();
+  (*stream)->Select(0, kLarge);
+  CHECK(static_cast<int64_t>(ReadAll(**stream).size()) == kLarge);
+  CHECK(store->sizes.size() < 20);
+}
+
 TEST_CASE("Objects give the download that files give, also in ranges", "[archive]") {
   // Larger than what is fetched of an object at a time.
   constexpr int64_t kLarge = (8 << 20) + 12'345;

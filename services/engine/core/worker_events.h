@@ -67,6 +67,7 @@ struct WorkerAttached {
   int64_t port = 0;
   GroupRole role = GroupRole::kBoth;  // only the role of rank 0 counts
   bool serves_versions = false;       // other groups can read versions from its memory
+  std::string refusal;                // why no work may be given to it, for people; empty: it may
 };
 
 // WorkerReady and the events below are about rank 0, except WorkerDetached and WorkerExited.

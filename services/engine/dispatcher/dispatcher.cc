@@ -211,6 +211,11 @@ absl::Status Dispatcher::CheckPeers(const v1::Hello& hello) const {
 void Dispatcher::OnHello(const std::shared_ptr<WorkerStream>& stream, const v1::Hello& hello) {
   Worker replaced;
   WorkerAttached attached = ToEvent(hello);
+  attached.refusal = WhyOtherPlace(runtime_.checkpoint_dirs().Place(), hello);
+  if (!attached.refusal.empty()) {
+    LogWarn("a worker gets no work",
+            {{"group", hello.group()}, {"rank", hello.rank()}, {"error", attached.refusal}});
+  }
   {
     absl::MutexLock lock(&mu_);
     const auto open = streams_.find(stream.get());

@@ -92,6 +92,23 @@ WorkerAttached ToEvent(const v1::Hello& hello) {
   return event;
 }
 
+std::string WhyOtherPlace(const CheckpointPlace& own, const v1::Hello& hello) {
+  const v1::CheckpointPlace& place = hello.checkpoint_place();
+  const bool is_same =
+      place.store_id().empty() ? place.address() == own.address : place.store_id() == own.store_id;
+  if (is_same) return "";
+  const auto describe = [](const std::string& address, const std::string& store_id) {
+    if (address.empty()) return std::string("in its data directory");
+    const std::string id = store_id.empty() ? "" : absl::StrFormat(" (store %s)", store_id);
+    return absl::StrFormat("in %s%s", address, id);
+  };
+  return absl::StrFormat(
+      "the engine keeps checkpoints %s, the worker keeps them %s: give both the same "
+      "storage.files, "
+      "and start the one with the wrong value again",
+      describe(own.address, own.store_id), describe(place.address(), place.store_id()));
+}
+
 WorkerDone ToEvent(const std::string& group, int64_t epoch, const v1::OperationDone& done,
                    std::string result_id) {
   WorkerDone event;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "libs/common/object_store/checkpoint_place.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"
@@ -18,6 +19,9 @@ ReadyModel ToReady(const v1::ModelInfo& model);
 // Returns the mesh of a single rank if the hello has none.
 MeshShape ToMesh(const v1::Hello& hello);
 WorkerAttached ToEvent(const v1::Hello& hello);
+// Returns why a worker must not work for an engine whose checkpoints are at `own`. Empty: it may. A
+// worker of another place would save where the engine does not look, and find no snapshots.
+std::string WhyOtherPlace(const CheckpointPlace& own, const v1::Hello& hello);
 
 // Return what a hello says of a group and a rank, as the admin service shows it.
 v1::GroupStatus ToGroupStatus(const v1::Hello& hello);

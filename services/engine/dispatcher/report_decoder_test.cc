@@ -53,6 +53,27 @@ TEST_CASE("Hello: rank 0 of several gives its rendezvous address", "[dispatcher]
   CHECK(CheckMesh(hello).ok());
 }
 
+TEST_CASE("Hello: a worker works for an engine with the same place of checkpoints only",
+          "[dispatcher]") {
+  const CheckpointPlace none;
+  const CheckpointPlace own{.address = "s3://a/b", .store_id = "1"};
+  v1::Hello hello;  // also that of a release without object stores
+  CHECK(WhyOtherPlace(none, hello).empty());
+  CHECK_THAT(WhyOtherPlace(own, hello),
+             Catch::StartsWith("the engine keeps checkpoints in s3://a/b "
+                               "(store 1), the worker keeps them in "
+                               "its data directory: "));
+  hello.mutable_checkpoint_place()->set_address("s3://a/b");
+  CHECK(WhyOtherPlace(own, hello).empty());  // its store does not answer yet
+  CHECK_FALSE(WhyOtherPlace(none, hello).empty());
+  hello.mutable_checkpoint_place()->set_store_id("2");
+  CHECK_FALSE(WhyOtherPlace(own, hello).empty());
+  hello.mutable_checkpoint_place()->set_address("s3://alias/b");
+  CHECK_FALSE(WhyOtherPlace(own, hello).empty());
+  hello.mutable_checkpoint_place()->set_store_id("1");
+  CHECK(WhyOtherPlace(own, hello).empty());
+}
+
 TEST_CASE("Ready: a base model comes with its modules in their order", "[dispatcher]") {
   v1::ModelInfo model;
   const auto add = [&model](const char* name, v1::LoraFamily family) {

@@ -1,6 +1,7 @@
 #include "services/engine/rpc/admin_service.h"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -268,28 +269,36 @@ AdminService::Reactor* AdminService::AdoptCheckpoint(Context* context,
                                                      const v1::AdoptCheckpointRequest* request,
                                                      v1::AdoptCheckpointResponse* response) {
   Reactor* const reactor = context->DefaultReactor();
-  CheckpointDirs& dirs = runtime_.checkpoint_dirs();
-  absl::StatusOr<engine::AdoptCheckpoint> adoption = PlanAdoption(runtime_, keys_, *request);
-  if (adoption.ok()) {
-    const absl::Status moved = dirs.TakeFromTrash(request->dir());
-    if (!moved.ok()) adoption = moved;
-  }
-  if (!adoption.ok()) {
-    reactor->Finish(ToGrpcStatus(adoption.status()));
-    return reactor;
-  }
+  const auto adoption = std::make_shared<absl::StatusOr<engine::AdoptCheckpoint>>();
+  const absl::Status accepted = reads_.TryRun(
+      kOperator,
+      [this, request, adoption] {
+        *adoption = PlanAdoption(runtime_, keys_, *request);
+        if (!adoption->ok()) return;
+        const absl::Status moved = runtime_.checkpoint_dirs().TakeFromTrash(request->dir());
+        if (!moved.ok()) *adoption = moved;
+      },
+      [this, response, reactor, adoption] {
+        if (!adoption->ok()) return reactor->Finish(ToGrpcStatus(adoption->status()));
+        Adopt(**adoption, response, reactor);
+      });
+  if (!accepted.ok()) reactor->Finish(ToGrpcStatus(accepted));
+  return reactor;
+}
+
+void AdminService::Adopt(engine::AdoptCheckpoint adoption, v1::AdoptCheckpointResponse* response,
+                         Reactor* reactor) {
+  const std::string dir = adoption.checkpoint.dir;
   LogInfo("a checkpoint comes back from the trash",
-          {{"dir", request->dir()}, {"path", adoption->checkpoint.tinker_path}});
-  runtime_.Call(*std::move(adoption), [reactor, response, &dirs,
-                                       dir = request->dir()](const Answer& answer) {
+          {{"dir", dir}, {"path", adoption.checkpoint.tinker_path}});
+  runtime_.Call(std::move(adoption), [this, response, reactor, dir](const Answer& answer) {
     response->set_tinker_path(answer.id);
     // A change that is not durable in time may still become so. If it does not, the next start
     // moves the folder back.
     const bool is_refused = answer.error && answer.error->status != absl::StatusCode::kUnavailable;
-    if (is_refused) dirs.PutBack(dir);
+    if (is_refused) runtime_.checkpoint_dirs().PutBack(dir);
     reactor->Finish(answer.error ? ToGrpcStatus(ToStatus(*answer.error)) : grpc::Status::OK);
   });
-  return reactor;
 }
 
 AdminService::Reactor* AdminService::Drain(Context*, const v1::DrainRequest* request,

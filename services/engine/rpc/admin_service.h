@@ -66,6 +66,9 @@ class AdminService final : public v1::Admin::CallbackService {
   Reactor* Decide(Context* context, Change change);
   // Ends the call with the status of `read`, which runs on one of reads_.
   Reactor* Read(Context* context, std::function<absl::Status()> read);
+  // Makes the row of a checkpoint that is out of the trash, and answers the call.
+  void Adopt(engine::AdoptCheckpoint adoption, v1::AdoptCheckpointResponse* response,
+             Reactor* reactor);
   absl::Status DescribeTenants(v1::ListTenantsResponse* response);
   // Returns the time in nanoseconds, or InvalidArgument if it is less than a minute ago.
   absl::StatusOr<int64_t> AuditBefore(const google::protobuf::Timestamp& before) const;

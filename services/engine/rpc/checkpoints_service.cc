@@ -95,7 +95,7 @@ CheckpointsService::Reactor* CheckpointsService::CopyWeights(Context* context,
                                                              const v1::CopyWeightsRequest* request,
                                                              v1::CopyWeightsResponse* response) {
   return ReadAndChangeCall<CopyCheckpoint>(
-      reads_, runtime_, keys_, context, "Checkpoints.CopyWeights",
+      copies_, runtime_, keys_, context, "Checkpoints.CopyWeights",
       [this, request](const Caller& caller) { return PlanCopy(caller, *request); },
       [response](const Answer& answer) { response->set_tinker_path(answer.id); });
 }

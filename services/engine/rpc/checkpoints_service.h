@@ -46,6 +46,7 @@ class CheckpointsService final : public v1::Checkpoints::CallbackService {
   ArchiveSigner& archives_;
   AuditLog& audit_;
   SubmissionBuilder builder_;
+  ReadThreads copies_{{.num_threads = 2, .makes_copies = true}};
 };
 
 }  // namespace lathe::engine

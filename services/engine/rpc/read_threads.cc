@@ -18,7 +18,11 @@ ReadThreads::ReadThreads(const Options& options)
       is_background_(options.is_background),
       answers_(options.max_waiting) {
   for (int i = 0; i < options.num_threads && !is_background_; ++i) {
-    threads_.emplace_back("engine-reads", [this] { Run(); });
+    if (options.makes_copies) {
+      threads_.emplace_back("engine-copies", [this] { Run(); });
+    } else {
+      threads_.emplace_back("engine-reads", [this] { Run(); });
+    }
   }
   if (!is_background_) return;
   answer_thread_ = std::make_unique<NamedThread>("engine-answers", [this] { RunAnswers(); });

@@ -30,6 +30,8 @@ class ReadThreads {
     // True: reads have a low CPU priority. For reads that take much and lock nothing that others
     // need for long: no writes.
     bool is_background = false;
+    // True: the threads copy checkpoints, which may take an object store minutes.
+    bool makes_copies = false;
   };
 
   explicit ReadThreads(const Options& options);

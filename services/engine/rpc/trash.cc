@@ -72,6 +72,8 @@ absl::StatusOr<Trashed> ReadManifest(CheckpointDirs& dirs, const std::string& di
   CheckpointRow& row = trashed.row;
   ASSIGN_OR_RETURN(std::string path, JsonString(json, "tinker_path"));
   absl::StatusOr<std::string> copied_as = dirs.ReadTextInTrash(dir, kCopyNameFile);
+  // Without an answer, a copy would pass for its source.
+  if (!copied_as.ok() && !absl::IsNotFound(copied_as.status())) return copied_as.status();
   trashed.is_copy = copied_as.ok();
   if (trashed.is_copy) path = *std::move(copied_as);
   RETURN_IF_ERROR(SetPath(path, row));

@@ -33,6 +33,8 @@ class CheckpointDirs {
   // Carries out the calls above, and deletes what was in the trash for its time. Called about every
   // second on a thread that may block on the disk, but not on a network.
   virtual void DoWork(absl::Time now) = 0;
+  // Makes calls that clients wait for fail soon if they wait for a network.
+  virtual void EndCalls() {}
   // Carries out what it can within some seconds. Call once, at the end.
   virtual void Finish(absl::Time now) = 0;
 
@@ -60,13 +62,16 @@ class CheckpointDirs {
                             const std::string& tinker_path) = 0;
   // Returns where a directory is, for people.
   virtual std::string AddressOf(const std::string& dir) const = 0;
+  // Returns the object store; empty: the data directory.
+  virtual CheckpointPlace Place() const = 0;
 };
 
 // Checkpoints that are objects.
 struct StoredCheckpoints {
-  std::shared_ptr<CheckpointObjects> reads;  // for calls that a client waits for
-  std::shared_ptr<CheckpointObjects> work;   // for calls that may take a minute
-  std::string store_id;                      // of the installation that owns the place
+  std::shared_ptr<CheckpointObjects> reads;   // for calls that a client waits for
+  std::shared_ptr<CheckpointObjects> work;    // for calls that may take a minute
+  std::shared_ptr<CheckpointObjects> copies;  // for copies, which a client waits for
+  std::string store_id;                       // of the installation that owns the place
   // Called if the place turns out to be another installation's, or no place at all. Nothing may be
   // saved any more, so it should end the process.
   std::function<void(const absl::Status&)> on_refused = {};

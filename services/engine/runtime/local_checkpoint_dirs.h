@@ -42,6 +42,7 @@ class LocalCheckpointDirs : public CheckpointDirs {
   absl::Status Copy(const std::string& from, const std::string& to,
                     const std::string& tinker_path) override;
   std::string AddressOf(const std::string& dir) const override { return (root_ / dir).string(); }
+  CheckpointPlace Place() const override { return {}; }
 
  private:
   void MoveToTrash(const std::vector<std::string>& dirs, absl::Time now);

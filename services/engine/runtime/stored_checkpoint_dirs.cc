@@ -1,6 +1,7 @@
 #include "services/engine/runtime/stored_checkpoint_dirs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -8,7 +9,6 @@
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "libs/common/time/clock.h"
 
 namespace lathe::engine {
 namespace {
@@ -62,15 +62,26 @@ void StoredCheckpointDirs::Add(Change::Kind kind, std::string dir) {
 
 void StoredCheckpointDirs::Delete(std::string dir) { Add(Change::Kind::kDelete, std::move(dir)); }
 
-void StoredCheckpointDirs::PutBack(std::string dir) { Add(Change::Kind::kMark, std::move(dir)); }
+void StoredCheckpointDirs::PutBack(std::string dir) {
+  {
+    absl::MutexLock lock(&mu_);
+    taken_.erase(dir);
+  }
+  Add(Change::Kind::kMark, std::move(dir));
+}
 
-void StoredCheckpointDirs::Finish(absl::Time now) {
+void StoredCheckpointDirs::EndCalls() {
+  stored_.reads->Cancel();
+  stored_.copies->Cancel();
+}
+
+// A store that hangs is cut off, also if the thread waits for it.
+void StoredCheckpointDirs::Finish(absl::Time) {
   is_stopping_ = true;
+  const PeriodicTask cut_off("engine-cut-off", kFinishWithin, [this] { stored_.work->Cancel(); });
   thread_.reset();
-  const absl::Time until = SteadyNow() + kFinishWithin;
   absl::MutexLock lock(&work_mu_);
-  static_cast<void>(now);
-  while (SteadyNow() < until) {
+  for (;;) {
     Change change;
     {
       absl::MutexLock changes_lock(&mu_);
@@ -88,45 +99,91 @@ absl::Status StoredCheckpointDirs::Make(const Change& change) {
       return stored_.work->MarkAsTrash(change.dir);
     case Change::Kind::kUnmark:
       return stored_.work->UnmarkAsTrash(change.dir);
+    case Change::Kind::kPurge:
+      return Purge(change.dir);
     case Change::Kind::kDelete:
       break;
   }
   return stored_.work->Delete(change.dir);
 }
 
-void StoredCheckpointDirs::WorkOnce(absl::Time now) {
-  absl::MutexLock lock(&work_mu_);
-  std::vector<Change> changes;
+// The mark was seen earlier. Meanwhile the directory may have come back, here or by the last
+// leader.
+absl::Status StoredCheckpointDirs::Purge(const std::string& dir) {
+  ASSIGN_OR_RETURN(const bool is_trash, stored_.work->IsTrash(dir));
+  if (!is_trash) return absl::OkStatus();
   {
-    absl::MutexLock changes_lock(&mu_);
-    changes.swap(changes_);
+    absl::MutexLock lock(&mu_);
+    if (taken_.contains(dir) || IsIn(needed_, dir)) return absl::OkStatus();
+    purged_ = dir;
   }
+  LogInfo("deleting a checkpoint from the trash", {{"dir", dir}});
+  absl::Status status = stored_.work->Delete(dir);
+  if (status.ok()) status = stored_.work->UnmarkAsTrash(dir);
+  absl::MutexLock lock(&mu_);
+  purged_.clear();
+  return status;
+}
+
+absl::Status StoredCheckpointDirs::MakeAll(std::vector<Change> changes) {
+  absl::Status failure;
+  std::vector<Change> failed;
+  std::set<std::string> failed_dirs;  // whose later changes wait, too
   int64_t num_marked = 0;
-  size_t num_made = 0;
-  absl::Status status = ClaimOnce();
-  for (; !is_stopping_ && num_made < changes.size(); ++num_made) {
-    if (!status.ok()) break;
-    status = Make(changes[num_made]);
-    if (!status.ok()) break;
-    if (changes[num_made].kind == Change::Kind::kMark) ++num_marked;
+  size_t next = 0;
+  for (; next < changes.size() && !is_stopping_ && !absl::IsUnavailable(failure); ++next) {
+    Change& change = changes[next];
+    absl::Status status;
+    if (!failed_dirs.contains(change.dir)) status = Make(change);
+    if (status.ok() && !failed_dirs.contains(change.dir)) {
+      if (change.kind == Change::Kind::kMark) ++num_marked;
+      continue;
+    }
+    if (!status.ok()) failure = std::move(status);
+    failed_dirs.insert(change.dir);
+    failed.push_back(std::move(change));
   }
   if (num_marked > 0) {
     LogWarn("moved checkpoints that no row of the database names to the trash",
             {{"num_dirs", num_marked}, {"kept", absl::FormatDuration(trash_kept_)}});
   }
-  if (!status.ok() || num_made < changes.size()) {
-    if (!has_failed_ && !status.ok()) {
-      LogWarn("checkpoints cannot be deleted or moved to the trash now; tried again every second",
-              {{"error", status.message()}});
+  std::vector<Change> left;
+  for (; next < changes.size(); ++next) {
+    (failed_dirs.contains(changes[next].dir) ? failed : left).push_back(std::move(changes[next]));
+  }
+  std::move(failed.begin(), failed.end(), std::back_inserter(left));
+  absl::MutexLock lock(&mu_);
+  std::erase_if(left, [this](const Change& change) {
+    mu_.AssertHeld();
+    const bool is_of_trash =
+        change.kind == Change::Kind::kMark || change.kind == Change::Kind::kPurge;
+    return is_of_trash && taken_.contains(change.dir);
+  });
+  changes_.insert(changes_.begin(), std::make_move_iterator(left.begin()),
+                  std::make_move_iterator(left.end()));
+  return failure;
+}
+
+void StoredCheckpointDirs::WorkOnce(absl::Time now) {
+  absl::MutexLock lock(&work_mu_);
+  absl::Status status = ClaimOnce();
+  if (status.ok()) {
+    std::vector<Change> changes;
+    {
+      absl::MutexLock changes_lock(&mu_);
+      changes.swap(changes_);
     }
-    absl::MutexLock changes_lock(&mu_);
-    changes_.insert(changes_.begin(), changes.begin() + static_cast<int64_t>(num_made),
-                    changes.end());
-  } else if (now - trash_looked_at_ >= kTrashLooks) {
-    trash_looked_at_ = now;
-    LookAtTrash(now);
+    status = MakeAll(std::move(changes));
+  }
+  if (!status.ok() && !has_failed_) {
+    LogWarn("checkpoints cannot be deleted or moved to the trash now; tried again every second",
+            {{"error", status.message()}});
   }
   has_failed_ = !status.ok();
+  if (!is_claimed_ || absl::IsUnavailable(status) || is_stopping_) return;
+  if (now - trash_looked_at_ < kTrashLooks) return;
+  trash_looked_at_ = now;
+  LookAtTrash(now);
 }
 
 absl::Status StoredCheckpointDirs::ClaimOnce() {
@@ -145,6 +202,9 @@ void StoredCheckpointDirs::LookAtTrash(absl::Time now) {
       return;
     }
   }
+  // A store that ignores conditions may have let another installation take the place.
+  is_claimed_ = false;
+  if (!ClaimOnce().ok()) return;
   const auto trashed = stored_.work->ListTrash();
   const auto aborted = stored_.work->AbortUploads(now - kUploadsKept);
   if (!trashed.ok() || !aborted.ok()) {
@@ -159,9 +219,7 @@ void StoredCheckpointDirs::LookAtTrash(absl::Time now) {
     if (IsNeeded(entry.dir)) {
       Add(Change::Kind::kUnmark, entry.dir);
     } else if (now - entry.since >= trash_kept_) {
-      LogInfo("deleting a checkpoint from the trash", {{"dir", entry.dir}});
-      Add(Change::Kind::kDelete, entry.dir);
-      Add(Change::Kind::kUnmark, entry.dir);
+      Add(Change::Kind::kPurge, entry.dir);
     }
   }
 }
@@ -180,7 +238,20 @@ absl::Status StoredCheckpointDirs::CheckInTrash(const std::string& dir) {
 }
 
 absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
-  return stored_.reads->UnmarkAsTrash(dir);
+  {
+    absl::MutexLock lock(&mu_);
+    if (purged_ == dir) {
+      return WithDetail(absl::NotFoundError(absl::StrFormat("%s is being deleted", dir)),
+                        "not_found", "dir");
+    }
+    taken_.insert(dir);
+    std::erase_if(changes_, [&dir](const Change& change) { return change.dir == dir; });
+  }
+  absl::Status status = stored_.reads->UnmarkAsTrash(dir);
+  if (status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  taken_.erase(dir);
+  return status;
 }
 
 std::vector<std::string> StoredCheckpointDirs::ListTrash() {
@@ -236,7 +307,7 @@ bool StoredCheckpointDirs::AreFilesMissing(const CheckpointRow& row) {
 
 absl::Status StoredCheckpointDirs::Copy(const std::string& from, const std::string& to,
                                         const std::string& tinker_path) {
-  absl::Status status = stored_.work->Copy(from, to, tinker_path);
+  absl::Status status = stored_.copies->Copy(from, to, tinker_path);
   if (!status.ok()) Delete(to);
   if (!absl::IsNotFound(status)) return status;
   return WithDetail(absl::NotFoundError("the checkpoint's files are gone"), "checkpoint_missing",
@@ -245,6 +316,10 @@ absl::Status StoredCheckpointDirs::Copy(const std::string& from, const std::stri
 
 std::string StoredCheckpointDirs::AddressOf(const std::string& dir) const {
   return stored_.work->AddressOf(dir);
+}
+
+CheckpointPlace StoredCheckpointDirs::Place() const {
+  return {.address = stored_.work->Address(), .store_id = stored_.store_id};
 }
 
 }  // namespace lathe::engine

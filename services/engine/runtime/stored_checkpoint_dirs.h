@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   void KeepOnly(const std::vector<std::string>& needed) override;
   void Delete(std::string dir) override;
   void DoWork(absl::Time) override {}
+  void EndCalls() override;
   void Finish(absl::Time now) override;
   absl::Status CheckInTrash(const std::string& dir) override;
   absl::Status TakeFromTrash(const std::string& dir) override;
@@ -42,17 +44,23 @@ class StoredCheckpointDirs : public CheckpointDirs {
   absl::Status Copy(const std::string& from, const std::string& to,
                     const std::string& tinker_path) override;
   std::string AddressOf(const std::string& dir) const override;
+  CheckpointPlace Place() const override;
 
-  // Carries out the changes until one fails. Called by the thread, and by tests.
+  // Carries out the changes. One that fails comes after the others the next time. Called by the
+  // thread, and by tests.
   void WorkOnce(absl::Time now);
 
  private:
   struct Change {
-    enum class Kind { kMark, kUnmark, kDelete } kind = Kind::kMark;
+    // kPurge deletes a directory and its mark, if it is still in the trash.
+    enum class Kind { kMark, kUnmark, kDelete, kPurge } kind = Kind::kMark;
     std::string dir;
   };
 
   absl::Status Make(const Change& change);
+  absl::Status Purge(const std::string& dir);
+  // Returns the error of one that failed. Moves those that are left to be made again.
+  absl::Status MakeAll(std::vector<Change> changes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_);
   absl::Status ClaimOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_);
   void LookAtTrash(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_);
   void Add(Change::Kind kind, std::string dir);
@@ -62,6 +70,9 @@ class StoredCheckpointDirs : public CheckpointDirs {
   const absl::Duration trash_kept_;
   mutable absl::Mutex mu_;
   std::vector<Change> changes_ ABSL_GUARDED_BY(mu_);
+  // Directories that came out of the trash since the start: a purge decided before must not run.
+  std::set<std::string> taken_ ABSL_GUARDED_BY(mu_);
+  std::string purged_ ABSL_GUARDED_BY(mu_);  // directory that is being deleted from the trash
   std::vector<std::string> at_start_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> needed_ ABSL_GUARDED_BY(mu_);  // by KeepOnly, sorted
   bool knows_needed_ ABSL_GUARDED_BY(mu_) = false;

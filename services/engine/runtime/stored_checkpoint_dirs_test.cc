@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "absl/synchronization/notification.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/object_store/directory_store.h"
 #include "services/engine/runtime/local_checkpoint_dirs.h"
@@ -24,10 +25,25 @@ class SometimesAway : public DirectoryStore {
  public:
   using DirectoryStore::DirectoryStore;
   absl::Status Delete(const std::string& name) override {
-    if (is_away) return absl::UnavailableError("away");
+    if (hangs) {
+      if (!has_hung.HasBeenNotified()) has_hung.Notify();
+      is_cancelled.WaitForNotification();
+    }
+    if (is_away || hangs) return absl::UnavailableError("away");
     return DirectoryStore::Delete(name);
   }
+  absl::Status PutIfAbsent(const std::string& name, const std::string& text) override {
+    if (is_full) return absl::ResourceExhaustedError("full");
+    return DirectoryStore::PutIfAbsent(name, text);
+  }
+  void Cancel() override {
+    if (!is_cancelled.HasBeenNotified()) is_cancelled.Notify();
+  }
   bool is_away = false;
+  bool is_full = false;
+  bool hangs = false;  // calls end when they are cancelled
+  absl::Notification has_hung;
+  absl::Notification is_cancelled;
 };
 
 struct StoredFixture {
@@ -50,7 +66,9 @@ struct StoredFixture {
         << "\"}]}";
     REQUIRE(objects->Publish(dir, folder).ok());
   }
-  StoredCheckpoints Stored() const { return {.reads = objects, .work = objects, .store_id = "id"}; }
+  StoredCheckpoints Stored() const {
+    return {.reads = objects, .work = objects, .copies = objects, .store_id = "id"};
+  }
   bool Has(const std::string& dir) const {
     return store->Head("checkpoints/" + dir + "/weights").ok();
   }
@@ -111,6 +129,43 @@ TEST_CASE("StoredCheckpointDirs: a deletion waits for the store", "[runtime]") {
   CHECK(f.Has(kOtherDir));
 }
 
+TEST_CASE("StoredCheckpointDirs: a change that fails holds up no other", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  f.store->is_full = true;
+  dirs.PutBack(kOneDir);
+  dirs.Delete(kOtherDir);
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOtherDir));
+  dirs.Delete(kOneDir);  // after its mark, which still fails
+  dirs.WorkOnce(f.now);
+  CHECK(f.Has(kOneDir));
+  CHECK(dirs.ListTrash().empty());
+  f.store->is_full = false;
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOneDir));
+  CHECK(dirs.ListTrash() == std::vector<std::string>{kOneDir});
+}
+
+TEST_CASE("StoredCheckpointDirs: what came out of the trash is not deleted from it", "[runtime]") {
+  const bool by_another_engine = GENERATE(false, true);
+  StoredFixture f;
+  REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());
+  REQUIRE(f.objects->MarkAsTrash(kOtherDir).ok());
+  StoredCheckpointDirs dirs(f.Stored(), /*trash_kept=*/absl::ZeroDuration());
+  dirs.ListAtStart();
+  dirs.KeepOnly({});
+  dirs.WorkOnce(f.now + absl::Hours(1));  // decides to delete both
+  if (by_another_engine) {
+    REQUIRE(f.objects->UnmarkAsTrash(kOneDir).ok());
+  } else {
+    REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
+  }
+  dirs.WorkOnce(f.now + absl::Hours(1));
+  CHECK(f.Has(kOneDir));
+  CHECK_FALSE(f.Has(kOtherDir));
+}
+
 TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may go again",
           "[runtime]") {
   StoredFixture f;
@@ -120,6 +175,9 @@ TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may 
   REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
   CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
   CHECK(f.Has(kOneDir));
+  dirs.PutBack(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK(dirs.CheckInTrash(kOneDir).ok());
 }
 
 TEST_CASE("StoredCheckpointDirs: a copy outlives its source", "[runtime]") {
@@ -145,6 +203,19 @@ TEST_CASE("StoredCheckpointDirs: only what was there before the listing can be m
   CHECK(dirs.AreFilesMissing(row));
   row.created_at = absl::ToUnixNanos(absl::Now() + absl::Seconds(1));
   CHECK_FALSE(dirs.AreFilesMissing(row));
+}
+
+TEST_CASE("StoredCheckpointDirs: a store that hangs does not keep the process from ending",
+          "[runtime]") {
+  StoredFixture f;
+  f.store->hangs = true;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.ListAtStart();  // starts the thread
+  dirs.Delete(kOneDir);
+  f.store->has_hung.WaitForNotification();
+  dirs.Delete(kOtherDir);
+  dirs.Finish(f.now);
+  CHECK(f.store->is_cancelled.HasBeenNotified());
 }
 
 TEST_CASE("StoredCheckpointDirs: another installation's place ends the process", "[runtime]") {

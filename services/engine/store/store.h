@@ -293,6 +293,8 @@ class Store {
   // Returns a secret that is created on first use and kept in the store, e.g. the key that signs
   // archive URLs.
   virtual absl::StatusOr<std::string> Secret(const std::string& name) = 0;
+  // Returns whether that secret was created.
+  virtual absl::StatusOr<bool> HasSecret(const std::string& name) = 0;
 };
 
 inline constexpr int64_t kInlineBodyBytes = 64 * 1024;

@@ -21,6 +21,8 @@ namespace {
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
 constexpr char kCompleteFile[] = "checkpoint_complete";
 constexpr char kEncryptedSuffix[] = ".age";
+// Copies that are fetched before a checkpoint counts as damaged.
+constexpr int kMaxCopies = 3;
 
 std::string FileName(const char* name, const std::vector<AgeRecipient>& recipients) {
   return recipients.empty() ? name : absl::StrCat(name, kEncryptedSuffix);
@@ -83,14 +85,24 @@ std::invoke_result_t<Read, const std::filesystem::path&> CheckpointStore::WithFi
     const std::string& dir, const Read& read) const {
   ASSIGN_OR_RETURN(const std::filesystem::path path, Resolve(dir));
   if (cache_ == nullptr) return read(path);
-  {
+  for (int num_tries = 1;; ++num_tries) {
     ASSIGN_OR_RETURN(const CheckpointCache::Pin pin, cache_->Open(dir));
     auto result = read(pin.path());
-    if (!absl::IsDataLoss(result.status()) && !absl::IsNotFound(result.status())) return result;
+    const absl::Status status = result.status();
+    if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsInternal(status)) {
+      return result;
+    }
+    RETURN_IF_ERROR(cache_->Drop(pin));
+    if (num_tries < kMaxCopies) continue;
+    if (absl::IsDataLoss(status)) return status;
+    // Another process dropped the copy, or this disk is bad. The store has the checkpoint.
+    return absl::UnavailableError(status.message());
   }
-  cache_->Drop(dir);
-  ASSIGN_OR_RETURN(const CheckpointCache::Pin pin, cache_->Open(dir));
-  return read(pin.path());
+}
+
+absl::StatusOr<CheckpointCache::Pin> CheckpointStore::Fetch(const std::string& dir) const {
+  RETURN_IF_ERROR(Resolve(dir).status());
+  return cache_->Open(dir);
 }
 
 absl::StatusOr<SavedCheckpoint> CheckpointStore::SaveTraining(const std::string& dir,

@@ -101,6 +101,11 @@ class CheckpointStore {
   absl::StatusOr<std::shared_ptr<const AdapterWeights>> LoadWeights(const std::string& dir,
                                                                     at::Device device) const;
 
+  // With a cache, fetches the files unless this machine has them, and keeps them while the result
+  // lives. So a load that follows does not wait for the store. Errors as CheckpointCache::Open.
+  absl::StatusOr<CheckpointCache::Pin> Fetch(const std::string& dir) const;
+  CheckpointCache* cache() const { return cache_.get(); }  // may be null
+
   // Returns the manifest without verifying the files. NotFound, InvalidArgument.
   absl::StatusOr<Manifest> Describe(const std::string& dir) const;
 

@@ -89,6 +89,32 @@ TEST_CASE("Stored checkpoint: a damaged copy is fetched again", "[checkpoint]") 
   CHECK(at::equal(loaded->adapter->parameters(), f.adapter.parameters()));
 }
 
+TEST_CASE("Stored checkpoint: a damaged copy is fetched again though another rank reads it",
+          "[checkpoint]") {
+  StoredFixture f;
+  const CheckpointStore store = f.Machine("one");
+  REQUIRE(store.SaveTraining("c1", StateToSave(f.adapter), "").ok());
+  const auto other_rank = f.Machine("one").Fetch("c1");
+  REQUIRE(other_rank.ok());
+  std::ofstream(f.dir / "one" / "c1" / "adapter_model.safetensors", std::ios::binary) << "damage";
+  CHECK(store.Load("c1", true, at::kCPU).ok());
+}
+
+TEST_CASE("Stored checkpoint: what is damaged in the store, too, is damaged", "[checkpoint]") {
+  StoredFixture f;
+  REQUIRE(f.Machine("one").SaveTraining("c1", StateToSave(f.adapter), "").ok());
+  std::ofstream(f.dir / "objects/checkpoints/c1/adapter_model.safetensors", std::ios::binary)
+      << "damage";
+  CHECK(absl::IsDataLoss(f.Machine("other").Load("c1", true, at::kCPU).status()));
+}
+
+TEST_CASE("Stored checkpoint: a copy that this machine cannot keep is no damage", "[checkpoint]") {
+  StoredFixture f;
+  REQUIRE(f.Machine("one").SaveTraining("c1", StateToSave(f.adapter), "").ok());
+  std::ofstream(f.dir / "other") << "a file where the cache would be";
+  CHECK(absl::IsUnavailable(f.Machine("other").Load("c1", true, at::kCPU).status()));
+}
+
 TEST_CASE("Stored checkpoint: a save that is not published leaves nothing", "[checkpoint]") {
   StoredFixture f;
   const CheckpointStore store = f.Machine("one");

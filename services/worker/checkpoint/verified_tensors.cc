@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "libs/common/concurrency/thread_team.h"
 #include "libs/common/status_macros.h"
+#include "services/worker/formats/safetensors/read_error.h"
 #include "services/worker/formats/safetensors/safetensors.h"
 #include "services/worker/formats/safetensors/sha256.h"
 
@@ -31,7 +32,8 @@ absl::Status Damaged(const std::filesystem::path& file, const std::string& what)
 absl::Status CheckSize(const std::filesystem::path& path, int64_t wanted) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
-  if (error) return Damaged(path, error.message());
+  if (error == std::errc::no_such_file_or_directory) return Damaged(path, error.message());
+  if (error) return ReadError(path, "stat", error.value());
   if (static_cast<int64_t>(size) == wanted) return absl::OkStatus();
   return Damaged(path, absl::StrFormat("size is %d bytes, manifest says %d", size, wanted));
 }
@@ -98,7 +100,7 @@ absl::Status ReadTensors(const std::filesystem::path& dir, const std::string& fi
                          const Wanted& listed, const TensorPlaces& places, ThreadTeam& team,
                          std::set<TensorPlaces::key_type>& found) {
   const auto opened = SafetensorsFile::Open(dir / file_name);
-  if (absl::IsUnavailable(opened.status())) return opened.status();
+  if (IsReadError(opened.status())) return opened.status();
   if (!opened.ok()) return absl::DataLossError(opened.status().message());
   for (const auto& [name, wanted] : listed) RETURN_IF_ERROR(CheckEntry(*opened, *wanted));
   const bool is_inference = c10::InferenceMode::is_enabled();

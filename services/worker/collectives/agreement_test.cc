@@ -2,13 +2,42 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "services/worker/collectives/slow_agreement.h"
 #include "services/worker/testing/test_ranks.h"
 
 namespace lathe::worker {
 namespace {
+
+TEST_CASE("ranks wait for one whose work goes on, and that counts as progress on all", "[ranks]") {
+  constexpr int kWorld = 3;
+  std::array<std::atomic<int64_t>, kWorld> progress{};
+  const auto outcomes = AsRanks(TestBackend::kLocal, kWorld, [&](Collectives& collectives) {
+    const int rank = collectives.rank();
+    const SlowWork work{.run = [&]() -> absl::Status {
+                          if (rank != 1) return absl::OkStatus();
+                          // Many turns: each moves the others' counts once.
+                          while (progress[0] < 5 || progress[2] < 5) {
+                            ++progress[1];
+                            absl::SleepFor(absl::Milliseconds(1));
+                          }
+                          return absl::UnavailableError("away");
+                        },
+                        .cancel = [] {},
+                        .progress = &progress[rank],
+                        .turn = absl::Milliseconds(1)};
+    return WaitForAllRanks(RankGroup(collectives), "fetch", work);
+  });
+  for (const absl::Status& outcome : outcomes) {
+    CHECK(absl::IsUnavailable(outcome));
+    CHECK(outcome.message() == "rank 1: away");
+  }
+}
 
 TEST_CASE("work that succeeded on all ranks is OK on all", "[collectives]") {
   const auto backend = GENERATE(TestBackend::kLocal, TestBackend::kGloo);

@@ -14,6 +14,7 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/worker/collectives/agreement.h"
+#include "services/worker/collectives/slow_agreement.h"
 #include "services/worker/lora/adapter_gather.h"
 #include "services/worker/lora/adapter_layout.h"
 #include "services/worker/torch/torch_guard.h"
@@ -186,7 +187,23 @@ ModelOps::Outcome ModelOps::Do(const CreateAdapter& command) {
   return OpDone{.request_id = command.request_id, .lora = command.lora, .version_bytes = 0};
 }
 
+absl::StatusOr<std::optional<CheckpointCache::Pin>> ModelOps::FetchOnAllRanks(
+    const std::string& dir) {
+  std::optional<CheckpointCache::Pin> pin;
+  CheckpointCache* const cache = store_.cache();
+  if (cache == nullptr || options_.ranks.all.is_alone()) return std::nullopt;
+  const SlowWork work{.run = [&]() -> absl::Status {
+                        ASSIGN_OR_RETURN(pin, store_.Fetch(dir));
+                        return absl::OkStatus();
+                      },
+                      .cancel = [&] { cache->objects().Cancel(); },
+                      .progress = &cache->progress()};
+  RETURN_IF_ERROR(WaitForAllRanks(options_.ranks.all, "fetch of a checkpoint", work));
+  return pin;
+}
+
 ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
+  ASSIGN_OR_RETURN(const std::optional<CheckpointCache::Pin> copy, FetchOnAllRanks(command.dir));
   ASSIGN_OR_RETURN(LoadedAdapter loaded, OnAllRanks(options_.ranks.all, "load of a model", [&] {
                      return store_.Load(command.dir, command.with_optimizer, model_.device());
                    }));
@@ -203,6 +220,7 @@ ModelOps::Outcome ModelOps::Do(const LoadAdapter& command) {
 
 ModelOps::Outcome ModelOps::Do(const RestoreAdapter& command) {
   const RankGroup& data = options_.ranks.data;
+  ASSIGN_OR_RETURN(const std::optional<CheckpointCache::Pin> copy, FetchOnAllRanks(command.dir));
   ASSIGN_OR_RETURN(LoadedAdapter restored,
                    OnAllRanks(options_.ranks.all, "restore of a model", [&] {
                      return store_.Restore(command.dir, command.model_id, model_.device(),

@@ -100,6 +100,9 @@ class ModelOps {
   Outcome Do(const PublishVersion& command);
 
   absl::StatusOr<std::shared_ptr<Adapter>> Find(const std::string& model_id) const;
+  // With an object store and several ranks, waits until each rank's machine has a copy of `dir`.
+  // The ranks' collectives wait less long than a fetch may take.
+  absl::StatusOr<std::optional<CheckpointCache::Pin>> FetchOnAllRanks(const std::string& dir);
   AdamParams LastAdam(const std::string& model_id) const;
   // Memory of all models but `except_id`.
   int64_t ModelBytes(const std::string& except_id) const;

@@ -113,6 +113,10 @@ lathe::v1::WorkerMessage AttachProtocol::BeginStream(const std::string& secret) 
     hello->mutable_version_address()->set_address(identity_.version_address.address);
     hello->mutable_version_address()->set_token(identity_.version_address.token);
   }
+  if (!identity_.checkpoint_place.address.empty()) {
+    hello->mutable_checkpoint_place()->set_address(identity_.checkpoint_place.address);
+    hello->mutable_checkpoint_place()->set_store_id(identity_.checkpoint_place.store_id);
+  }
   return message;
 }
 

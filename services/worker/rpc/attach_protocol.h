@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "libs/common/object_store/checkpoint_place.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rendezvous/rendezvous_socket.h"
@@ -32,6 +33,7 @@ struct WorkerIdentity {
   uint16_t port = 0;
   std::string role = "both";            // or "train" or "sample"
   VersionAddress version_address = {};  // rank 0 only; empty: serves no versions
+  CheckpointPlace checkpoint_place = {};
 };
 
 // Belongs to one thread and outlives streams. Commands received and results not acknowledged are

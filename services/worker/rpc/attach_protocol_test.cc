@@ -71,6 +71,16 @@ TEST_CASE("Hello lists what the process holds and what it is still running", "[r
   CHECK_FALSE(hello.has_ready());
   REQUIRE(hello.running_request_ids_size() == 1);
   CHECK(hello.running_request_ids(0) == "r1");
+  CHECK_FALSE(hello.has_checkpoint_place());
+}
+
+TEST_CASE("Hello names the object store of checkpoints", "[rpc]") {
+  FakeExecutor executor;
+  AttachProtocol protocol({.group = "g", .checkpoint_place = {"s3://bucket/prefix", "id"}},
+                          executor);
+  const lathe::v1::Hello hello = protocol.BeginStream("s").hello();
+  CHECK(hello.checkpoint_place().address() == "s3://bucket/prefix");
+  CHECK(hello.checkpoint_place().store_id() == "id");
 }
 
 TEST_CASE("an operation is answered with its result and the model's state", "[rpc]") {

@@ -1,6 +1,7 @@
 #include "tools/lathe/commands/find_checkpoint.h"
 
 #include <fstream>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -57,15 +58,20 @@ absl::StatusOr<fs::path> FindCheckpoint(const std::string& name, const fs::path&
 absl::StatusOr<std::string> FindStoredCheckpoint(const std::string& tinker_path,
                                                  CheckpointObjects& checkpoints) {
   ASSIGN_OR_RETURN(const std::vector<std::string> dirs, checkpoints.ListDirs());
+  ASSIGN_OR_RETURN(const auto trash, checkpoints.ListTrash());
+  std::set<std::string> trashed;
+  for (const CheckpointObjects::Trashed& entry : trash) trashed.insert(entry.dir);
   std::string found;
   int64_t newest = -1;
   for (const std::string& dir : dirs) {
+    if (trashed.contains(dir)) continue;
     const absl::StatusOr<std::string> text = checkpoints.ReadText(dir, kManifest);
     if (absl::IsNotFound(text.status())) continue;  // not whole, or deleted meanwhile
     RETURN_IF_ERROR(text.status());
     const absl::StatusOr<Json> manifest = ParseJson(*text, kManifest);
     if (!manifest.ok()) continue;
     const absl::StatusOr<std::string> copied_as = checkpoints.ReadText(dir, kCopyNameFile);
+    if (!copied_as.ok() && !absl::IsNotFound(copied_as.status())) return copied_as.status();
     const std::string path =
         copied_as.ok() ? *copied_as : JsonString(*manifest, "tinker_path").value_or("");
     const int64_t created_at = JsonInt(*manifest, "created_at_ns").value_or(0);

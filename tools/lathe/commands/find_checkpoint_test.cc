@@ -2,11 +2,13 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "libs/common/files/copy_name.h"
+#include "libs/common/object_store/directory_store.h"
 #include "tools/lathe/testing/temp_dir.h"
 
 namespace lathe::cli {
@@ -40,6 +42,16 @@ TEST_CASE("A copy is found by its own path, its source by its", "[export]") {
   std::ofstream(copy / kCopyNameFile) << kCopyPath;
   CHECK(*FindCheckpoint(kPath, dir.path()) == source);
   CHECK(*FindCheckpoint(kCopyPath, dir.path()) == copy);
+}
+
+TEST_CASE("A checkpoint in the trash of an object store is not found", "[export]") {
+  const TempDir dir;
+  Add(dir.path() / "checkpoints" / "c1", kPath, 5);
+  Add(dir.path() / "checkpoints" / "c2", kPath, 7);
+  CheckpointObjects objects(std::make_shared<DirectoryStore>(dir.path()));
+  CHECK(*FindStoredCheckpoint(kPath, objects) == "c2");
+  REQUIRE(objects.MarkAsTrash("c2").ok());
+  CHECK(*FindStoredCheckpoint(kPath, objects) == "c1");
 }
 
 TEST_CASE("A checkpoint is found by its folder", "[export]") {

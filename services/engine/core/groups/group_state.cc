@@ -129,6 +129,14 @@ void HealGroups(State& s) {
 bool Refuse(State& s, Group& group, const ReadyModel& model) {
   group.refused.clear();
   group.refused_model.reset();
+  const auto refusing = std::find_if(group.ranks.begin(), group.ranks.end(),
+                                     [](const Rank& rank) { return !rank.refusal.empty(); });
+  if (refusing != group.ranks.end()) {
+    group.refused = NameRank(group, refusing - group.ranks.begin(), refusing->refusal);
+    group.refused_model = model;
+    NotifyState(s, group);
+    return true;
+  }
   const BaseModelRow* const known = Find(s.base_models, model.row.name);
   if (known == nullptr || known->content_hash == model.row.content_hash) return false;
   const int64_t num_needing = NumNeeding(s, model.row.name);

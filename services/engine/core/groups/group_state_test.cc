@@ -172,6 +172,32 @@ TEST_CASE("Group state: a refused worker is used once no model needs the old fil
   CHECK_FALSE(h.queue_state->paused);
 }
 
+TEST_CASE("Group state: a worker that may not be used gets no work, and a later one does",
+          "[core]") {
+  CoreHarness h;
+  h.AttachWorker();
+  const std::string session = h.NewSession();
+  const std::string model = h.NewModel(session);
+  const CallId gradient = h.Gradient(model, 1);
+  h.DetachWorker(/*process_gone=*/true);
+  h.AttachWorker("p2", /*ready=*/false);
+  WorkerAttached hello = h.worker->Hello();
+  hello.refusal = "it has another store";
+  h.ReattachAs(hello);
+  h.Tick();
+  h.RunWorker();
+  CHECK(h.queue_state->paused);
+  CHECK(h.queue_state->trouble == GroupTrouble::kRefused);
+  CHECK(h.queue_state->reason == "it has another store");
+  CHECK_FALSE(h.Done(gradient));
+  CHECK(h.worker->Received<SendCreateAdapter>().empty());
+
+  h.AttachWorker("p3");
+  h.RunWorker();
+  CHECK(h.StateOf(gradient) == RequestState::kDone);
+  CHECK(h.queue_state->trouble == GroupTrouble::kNone);
+}
+
 TEST_CASE("Group state: new files are used when no model was trained on the old ones", "[core]") {
   CoreHarness h;
   h.AttachWorker();

@@ -57,6 +57,7 @@ void RecordArrival(Group& group, const WorkerAttached& event) {
   rank.port = event.port;
   rank.pid = event.pid;
   rank.is_supervised = event.is_supervised;
+  rank.refusal = event.refusal;
 }
 
 std::string NameRank(const Group& group, int64_t rank, const std::string& how) {

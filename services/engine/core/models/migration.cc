@@ -136,6 +136,7 @@ void Migrate(State& s, Model& model, const Group& to) {
   if (lived) model.recovery->resumes = true;
   if (model.recovery != nullptr) {  // failures on the other group do not count
     model.recovery->num_failures = 0;
+    model.recovery->num_unavailable = 0;
     model.recovery->not_before = 0;
   }
   for (Request* const request : LiveRequestsOf(s, model)) {

@@ -229,6 +229,14 @@ void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
   constexpr int64_t kMaxTries = 8;  // about two minutes
   Recovery& recovery = *model.recovery;
   ForgetRunning(s, recovery);
+  // An object store that is away says nothing about the start, however long it is away.
+  const bool is_away = error.status == absl::StatusCode::kUnavailable;
+  recovery.num_unavailable = is_away ? recovery.num_unavailable + 1 : 0;
+  if (is_away) {
+    recovery.not_before = s.now + BackOff(recovery.num_unavailable);
+    recovery.started = false;
+    return;
+  }
   if (!IsOfTheStart(error)) ++recovery.num_failures;
   // Lack of memory never uses up the tries: models may leave, and a larger worker may attach.
   if (error.status == absl::StatusCode::kResourceExhausted) {

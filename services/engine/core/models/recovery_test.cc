@@ -288,6 +288,47 @@ TEST_CASE("Recovery: a worker without room for a model is tried for as long as i
   CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
+// Fails the start of the model's recovery. Returns the seconds until it is tried again.
+int64_t FailStart(ModelHarness& h, absl::StatusCode status) {
+  SendHeartbeat(h, h.session);
+  h.worker->FailOnce(h.model, 0, {status, "", "", "it failed"});
+  h.RunWorker();
+  int64_t seconds = 0;
+  for (; !h.worker->HasWork() && seconds < 100; ++seconds) h.Advance(kSecond);
+  return seconds;
+}
+
+TEST_CASE("Recovery: an object store may be away for as long as it takes", "[core]") {
+  ModelHarness h;
+  Step(h, h.model, 1);
+  h.AttachWorker("p2");
+  int64_t longest = 0;
+  for (int i = 0; i < 100; ++i) {
+    longest = std::max(longest, FailStart(h, absl::StatusCode::kUnavailable));
+  }
+  CHECK(longest >= 20);  // the store has a rest
+  CHECK(longest <= 40);  // and is asked soon after it is back
+  CHECK(h.recoveries.empty());
+  h.RunWorker();
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Recovery: a start that cannot be read again and again gives way to the next", "[core]") {
+  ModelHarness h;
+  Step(h, h.model, 1);
+  Snapshot(h);
+  h.AttachWorker("p2");
+  // An outage in between does not speak for the start.
+  for (int i = 0; i < 20 && h.recoveries.empty(); ++i) {
+    FailStart(h, i % 3 == 1 ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal);
+  }
+  REQUIRE_FALSE(h.recoveries.empty());
+  CHECK(h.recoveries[0].outcome == Outcome::kFellBack);
+  CHECK_THAT(h.recoveries[0].detail, Catch::Contains("it failed"));
+  h.RunWorker();
+  CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
+}
+
 TEST_CASE("Recovery: results of a state that is being replaced do not count", "[core]") {
   ModelHarness h;
   Step(h, h.model, 1);

@@ -44,6 +44,7 @@ struct Rank {
   std::optional<WorkerExited> exit;  // reported exit; the stream may not have ended yet
   std::string exit_session;          // `session` of the process that `exit` describes
   int64_t last_exit_pid = 0;
+  std::string refusal;  // why no work may be given to its group; empty: it may
 };
 
 // A worker group. `row.process_id` names the set of processes that it consists of (ranks.h).

@@ -11,6 +11,7 @@ int64_t SeqOf(const WorkerCommand& any) {
   return std::visit(
       [](const auto& command) -> int64_t {
         if constexpr (std::is_same_v<decltype(command), const SendCreateAdapter&>) return 0;
+        if constexpr (std::is_same_v<decltype(command), const SendRestoreAdapter&>) return 0;
         if constexpr (requires { command.items; }) return command.items.front().seq_id;
         if constexpr (requires { command.seq_id; }) return command.seq_id;
         return -1;

@@ -81,6 +81,7 @@ class SqlStore : public Store {
   absl::StatusOr<AuditPage> ExportAudit(int64_t before, int64_t after_id, int64_t limit) override;
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
   absl::StatusOr<std::string> Secret(const std::string& name) override;
+  absl::StatusOr<bool> HasSecret(const std::string& name) override;
 
  protected:
   using Work = std::function<absl::Status(SqlConnection&)>;

@@ -12,6 +12,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr char kReadPayload[] = "SELECT bytes FROM payloads WHERE body_id = ?";
+constexpr char kHasSecret[] = "SELECT 1 FROM secrets WHERE name = ?";
 constexpr char kFindRequest[] =
     "SELECT kind, state,"
     " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?2)"
@@ -80,6 +81,12 @@ absl::StatusOr<std::optional<std::string>> SqlStore::ReadPayload(const std::stri
     Query query = connection.Prepare(kReadPayload);
     if (!query.Bind(body_id).Next()) return std::nullopt;
     return query.Bytes();
+  });
+}
+
+absl::StatusOr<bool> SqlStore::HasSecret(const std::string& name) {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<bool> {
+    return connection.Prepare(kHasSecret).Bind(name).Next();
   });
 }
 

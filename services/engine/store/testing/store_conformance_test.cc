@@ -315,7 +315,10 @@ TEST_CASE("Store: a discarded large body is gone", "[store]") {
 
 TEST_CASE("Store: a secret is random, stays, and differs by name", "[store]") {
   auto harness = MakeStoreHarness();
+  CHECK_FALSE(*harness->store().HasSecret("a"));
   const std::string secret = *harness->store().Secret("a");
+  CHECK(*harness->store().HasSecret("a"));
+  CHECK_FALSE(*harness->store().HasSecret("b"));
   CHECK(secret.size() >= 32);
   CHECK(*harness->store().Secret("b") != secret);
   harness->Reopen();

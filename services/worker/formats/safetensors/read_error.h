@@ -11,14 +11,31 @@
 
 namespace lathe::worker {
 
-// Returns the status for `error`, an errno. NotFound: there is no such file. Unavailable: the
-// system could not read it now (EIO, EMFILE…). That says nothing about the bytes, and a retry may
-// succeed.
+// Returns the status for `error`, an errno. NotFound: there is no such file. Unavailable: this
+// process or machine is short of something (EMFILE, ENOMEM…), which says nothing about the file.
+// Internal: the disk or the rights of the file (EIO, EACCES…). A retry may succeed, but need not.
 inline absl::Status ReadError(const std::filesystem::path& path, const char* operation, int error) {
   const std::string message =
       absl::StrFormat("%s: %s: %s", path.string(), operation, std::strerror(error));
-  const bool is_missing = error == ENOENT || error == ENOTDIR || error == EISDIR;
-  return is_missing ? absl::NotFoundError(message) : absl::UnavailableError(message);
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+      return absl::NotFoundError(message);
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EAGAIN:
+    case EINTR:
+      return absl::UnavailableError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+// Returns true if ReadError found no fault of the bytes.
+inline bool IsReadError(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsInternal(status);
 }
 
 }  // namespace lathe::worker

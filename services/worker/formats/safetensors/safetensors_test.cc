@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "services/worker/formats/safetensors/read_error.h"
 #include "services/worker/formats/safetensors/safetensors_writer.h"
 #include "services/worker/testing/test_temp_dir.h"
 
@@ -191,6 +193,14 @@ TEST_CASE("Safetensors: a file that cannot be opened for a moment is not called 
   CHECK(SafetensorsFile::Open(dir / "b.safetensors").status().code() ==
         absl::StatusCode::kNotFound);
   CHECK(SafetensorsFile::Open(dir / "a.safetensors").ok());
+}
+
+TEST_CASE("Safetensors: an error of the disk is not a passing shortage", "[checkpoint]") {
+  const auto code = [](int error) { return ReadError("file", "read", error).code(); };
+  CHECK(code(EIO) == absl::StatusCode::kInternal);
+  CHECK(code(EACCES) == absl::StatusCode::kInternal);
+  CHECK(code(ENOMEM) == absl::StatusCode::kUnavailable);
+  CHECK(code(ENOENT) == absl::StatusCode::kNotFound);
 }
 
 TEST_CASE("Safetensors: a duplicate name is not written", "[checkpoint]") {

@@ -1,0 +1,75 @@
+#include "services/engine/open_stored_checkpoints.h"
+
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "libs/common/digest/sha256.h"
+#include "libs/common/logging/logging.h"
+#include "libs/common/status_macros.h"
+
+namespace lathe::engine {
+namespace {
+
+// As for reads of a database. A client waits for them.
+constexpr absl::Duration kObjectReadPatience = absl::Seconds(4);
+// Deletions, for which nobody waits, may take this long.
+constexpr absl::Duration kObjectWorkPatience = absl::Seconds(60);
+// Secret from which the id of the place is made. It exists once an object store was used.
+constexpr char kStoreSecret[] = "object_store_id";
+
+absl::Status CheckNoneWasUsed(const std::filesystem::path& checkpoints_dir, Store& store) {
+  ASSIGN_OR_RETURN(const bool was_used, store.HasSecret(kStoreSecret));
+  if (!was_used) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "storage.files is missing, and this installation has kept checkpoints in an object store: "
+      "set "
+      "storage.files as before. Without it, models whose snapshots are there would be lost. ",
+      "docs/deploy/object_storage.md says how to move them to ", checkpoints_dir.string()));
+}
+
+absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std::string& place) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(checkpoints_dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (!IsCheckpointDir(it->path().filename().string())) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        checkpoints_dir.string(), " has checkpoints, which ", place, " may lack: copy its folders ",
+        "to checkpoints/ there, then move it aside (docs/deploy/object_storage.md)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
+    const StorageOptions& storage, const std::filesystem::path& checkpoints_dir, Store& store) {
+  StoredCheckpoints stored;
+  if (!storage.has_objects()) {
+    RETURN_IF_ERROR(CheckNoneWasUsed(checkpoints_dir, store));
+    return stored;
+  }
+  RETURN_IF_ERROR(CheckNoneIn(checkpoints_dir, storage.files));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> reads,
+                   OpenObjectStore(storage, kObjectReadPatience));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> work,
+                   OpenObjectStore(storage, kObjectWorkPatience));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> copies,
+                   OpenObjectStore(storage, kObjectWorkPatience));
+  stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
+  stored.work = std::make_shared<CheckpointObjects>(std::move(work));
+  stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
+  ASSIGN_OR_RETURN(const std::string secret, store.Secret(kStoreSecret));
+  stored.store_id = Sha256Hex(secret).substr(0, 32);
+  const absl::Status claimed = stored.reads->Claim(stored.store_id);
+  if (!claimed.ok() && !absl::IsUnavailable(claimed)) return claimed;
+  if (!claimed.ok()) {
+    LogWarn("the object store does not answer; checkpoints cannot be saved or read until it does",
+            {{"error", claimed.message()}});
+  }
+  return stored;
+}
+
+}  // namespace lathe::engine

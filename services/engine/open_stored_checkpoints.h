@@ -1,0 +1,23 @@
+// Decides where an engine keeps checkpoints, before it leads.
+#pragma once
+
+#include <filesystem>
+
+#include "absl/status/statusor.h"
+#include "libs/common/object_store/storage_options.h"
+#include "services/engine/runtime/checkpoint_dirs.h"
+#include "services/engine/store/store.h"
+
+namespace lathe::engine {
+
+// Opens the object store that the options name, and makes its place this installation's. A store
+// that does not answer is claimed later. Returns empty StoredCheckpoints if the options name none.
+//
+// FailedPrecondition, PermissionDenied, InvalidArgument: the configuration is wrong. That includes
+// options that leave earlier checkpoints behind: no object store after one was used, or one while
+// `checkpoints_dir` has checkpoints. Their models would all be lost. Unavailable: the database does
+// not answer.
+absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
+    const StorageOptions& storage, const std::filesystem::path& checkpoints_dir, Store& store);
+
+}  // namespace lathe::engine
