@@ -93,7 +93,7 @@ absl::StatusOr<std::string> HttpCall(const HttpCallRequest& request) {
   if (!answer.ok()) return answer.status();
   if (answer->status / 100 == 2) return std::move(answer->body);
   return absl::UnavailableError(
-      absl::StrFormat("%s answered %d, not with keys", UrlToShow(request.url), answer->status));
+      absl::StrFormat("%s answered %d", UrlToShow(request.url), answer->status));
 }
 
 }  // namespace lathe

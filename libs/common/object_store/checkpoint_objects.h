@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "libs/common/object_store/checkpoint_place.h"
 #include "libs/common/object_store/object_store.h"
 
 namespace lathe {

@@ -12,6 +12,13 @@
 
 namespace lathe {
 
+// The place of a process's checkpoints, as it tells another process. Both fields are empty if that
+// is the data directory.
+struct CheckpointPlace {
+  std::string address;   // "s3://bucket/prefix", for people
+  std::string store_id;  // of the installation that owns the place; empty: unknown
+};
+
 struct ObjectInfo {
   std::string name;
   int64_t size_bytes = 0;

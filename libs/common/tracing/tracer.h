@@ -1,6 +1,7 @@
 // Decides which spans are recorded.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -18,7 +19,13 @@ class Tracer {
   // Returns a new span of the trace that the header `traceparent` names. The sender may turn its
   // recording off, and not raise the share. Without a valid header, returns the root of a new
   // trace.
-  SpanContext Begin(std::string_view traceparent) const;
+  SpanContext Begin(std::string_view traceparent) const {
+    const std::optional<SpanContext> parent = ParseTraceparent(traceparent);
+    SpanContext span = parent ? ChildOf(*parent) : NewTrace();
+    const bool may_record = !parent || parent->is_sampled;
+    span.is_sampled = may_record && IsInSample(span, sample_ratio_);
+    return span;
+  }
 
   // Drops a span of a trace that is not sampled. Never blocks.
   void Record(Span span) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "libs/common/object_store/checkpoint_place.h"
+#include "libs/common/object_store/object_store.h"
 #include "protos/lathe/v1/admin.pb.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/engine/core/events.h"

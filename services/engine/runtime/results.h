@@ -16,7 +16,7 @@ namespace lathe::engine {
 // finished ones: the least recently used leave memory first, and the store has them all.
 class Results {
  public:
-  // What an entry takes beside its bytes: two copies of its id and their nodes.
+  // An entry takes this beside its bytes, for two copies of its id and their nodes.
   static constexpr int64_t kEntryBytes = 384;
 
   explicit Results(int64_t max_recent_bytes) : max_recent_bytes_(max_recent_bytes) {}

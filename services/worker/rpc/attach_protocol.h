@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "libs/common/object_store/checkpoint_place.h"
+#include "libs/common/object_store/object_store.h"
 #include "protos/lathe/v1/worker.pb.h"
 #include "services/worker/collectives/mesh.h"
 #include "services/worker/collectives/rendezvous/rendezvous_socket.h"
