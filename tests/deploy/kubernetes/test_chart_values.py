@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from support.deploy_packages import slow_deploy
 from support.helm import CASES, CHART, find, find_kind, helm, refusal, render, run, template
 from support.lathe_server import BIN
 
@@ -199,3 +200,22 @@ def test_the_same_values_render_the_same_objects_but_for_new_secrets():
         text = run(helm(), *template("ci/lws.yaml")).stdout
         return [o for o in yaml.safe_load_all(text)]
     assert calm() == calm()
+
+
+@slow_deploy
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_helm_3_renders_what_helm_4_does(case):
+    """But for the secrets that are new each time."""
+    def objects(major):
+        text = run(helm(major), *template(case)).stdout
+        return {(o["kind"], o["metadata"]["name"]): o["spec"] if "spec" in o else o.get("data")
+                for o in yaml.safe_load_all(text) if o and o["kind"] != "Secret"}
+    assert objects(3) == objects(4)
+
+
+@slow_deploy
+@pytest.mark.parametrize("value, _", WRONG_VALUES, ids=[value for value, _ in WRONG_VALUES])
+def test_helm_3_refuses_the_same_values(value, _):
+    done = run(helm(3), *template(None, GOOD, value), check=False)
+    section = value.partition(".")[0].partition("[")[0].partition("=")[0]
+    assert done.returncode != 0 and section in done.stderr

@@ -19,10 +19,10 @@ def cluster():
         yield running
 
 
-@pytest.fixture
-def release(cluster):
+@pytest.fixture(params=[4, pytest.param(3, marks=slow_deploy)], ids=["helm-4", "helm-3"])
+def release(request, cluster):
     with KubeApi() as api:
-        yield HelmRelease(api, cluster)
+        yield HelmRelease(api, cluster, request.param)
 
 
 def secrets(api):
