@@ -2,8 +2,8 @@
 # Makes the base image of Lathe's images without a registry of images: Debian 12 as a tar file.
 #
 #   deploy/images/base.sh OUT.tar [PACKAGE...]
-#   docker import OUT.tar lathe-base:bookworm
-#   docker build --build-arg BASE=lathe-base:bookworm …
+#   docker import OUT.tar localhost/lathe-base:bookworm
+#   docker build --build-arg BASE=localhost/lathe-base:bookworm …
 #
 # Packages come from the Debian archives that apt of this machine uses, with its proxy.
 # PACKAGE: further packages. Needs mmdebstrap (Debian), and root or user namespaces.

@@ -71,6 +71,8 @@ def _free_networks():
 
 
 class DockerEngine:
+    name = "Docker"
+
     def __init__(self):
         # A short path, because the length of socket paths is limited.
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="dkr-", dir="/tmp"))

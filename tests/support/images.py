@@ -12,7 +12,8 @@ from support.lathe_server import BIN, ROOT
 
 # tools/check deploy sets it: all images and packages, instead of those that users need first.
 FULL = os.environ.get("LATHE_DEPLOY_FULL") == "1"
-BASE = "lathe-base:bookworm"
+# Podman takes a name without a registry only so.
+BASE = "localhost/lathe-base:bookworm"
 POSTGRES = "lathe-test-postgres:15"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lathe"
 DOCKERFILE = ROOT / "deploy/images/Dockerfile"
@@ -28,7 +29,7 @@ def base_tar():
     with open(CACHE / "base.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not tar.exists():
-            made = tar.with_suffix(".new")
+            made = tar.with_name(f"new-{tar.name}")  # mmdebstrap goes by the suffix
             subprocess.run([script, made], check=True)
             for older in CACHE.glob("base-*.tar"):
                 older.unlink()
