@@ -112,6 +112,19 @@ def test_options_of_a_group_win_over_those_of_all(tmp_path):
     assert worker == {"model": "/m", "numerics": "exact", "sampling_share": 0.6}
 
 
+def test_options_of_engines_and_gateways_leave_groups_alone():
+    """Another configuration is another pod: a group of JobSets would lose its models' memory."""
+    def groups(*values):
+        return [o for o in render("ci/jobset.yaml", *values)
+                if "group-" in o["metadata"]["name"] and o["kind"] in ("ConfigMap", "JobSet")]
+
+    before = groups()
+    assert {o["kind"] for o in before} == {"ConfigMap", "JobSet"}
+    for value in ("config.tracing.sample_ratio=0.5", "config.metrics.key_file=/k", "config.engine.lease=4s"):
+        assert groups(value) == before, value
+    assert groups("config.log.level=debug") != before
+
+
 def config_check(tmp_path, *values, files=()):
     """Runs the command of the Job before an installation on its files."""
     objects = render(None, GOOD, *values, files=files)

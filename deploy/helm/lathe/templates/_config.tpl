@@ -82,7 +82,7 @@ metrics:
 
 {{- /* What the values say about one group: {root, group}. */ -}}
 {{- define "lathe.givenConfig" -}}
-{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
+{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" "tracing" -}}
 {{- mustMergeOverwrite $all (deepCopy .group.config) | toYaml }}
 {{- end }}
 
