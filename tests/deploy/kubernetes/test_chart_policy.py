@@ -12,7 +12,7 @@ from support.network_policies import Network
 # The values name these objects, which exist already.
 EXTERNAL = {
     "secrets": {"lathe-store", "lathe-s3", "lathe-s3-reads", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
-                "lathe-own-worker", "lathe-first-key", "lathe-test-key"},
+                "lathe-own-worker", "lathe-first-key", "lathe-test-key", "lathe-otel"},
     "claims": {"models", "lathe-data"},
 }
 
@@ -181,6 +181,22 @@ def test_gateways_have_neither_keys_nor_identity_of_the_engines():
     assert gateway == (["lathe-s3-reads"], "lathe-gateway")
     gateway, *_ = identity("gateway.s3CredentialsSecret=", "gateway.serviceAccount.name=mine")
     assert gateway == ([], "mine")
+
+
+@pytest.mark.parametrize("case, components", [("s3", {"gateway", "engine"}), ("sqlite", {"up"})])
+def test_headers_for_the_collector_of_traces_are_only_where_spans_are_made(case, components):
+    objects = render(f"ci/{case}.yaml", "config.tracing.endpoint=https://otel.example:4318",
+                     "tracing.headersSecret=lathe-otel")
+    having = {metadata["labels"]["app.kubernetes.io/component"] for _, metadata, spec in pods(objects)
+              if ("Secret", "lathe-otel") in set(references(spec))}
+    assert having == components
+    # The Job before an installation has no such file, so its configuration does not name it.
+    named = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap" and any(
+        "headers_file: /etc/lathe/tracing/headers" in text for text in o["data"].values())}
+    assert named == ({"lathe-up"} if case == "sqlite" else {"lathe-config"})
+    paths = {mount["mountPath"] for _, _, container in containers(objects)
+             for mount in container.get("volumeMounts", []) if mount["name"] == "tracing"}
+    assert paths == {"/etc/lathe/tracing"}
 
 
 def test_pods_of_groups_keep_their_logs_to_themselves():

@@ -31,6 +31,8 @@ WRONG_VALUES = [
     ("gateway.service.port=0", "at '/gateway/service/port'"),
     ("engine.resources.limits=null", "at '/engine/resources'"),
     ("config.tracing.headers=authorization=secret", "at '/config/tracing/headers'"),
+    ("config.tracing.headers_file=/h",
+     "config.tracing.headers_file: the chart sets this option itself; give tracing.headersSecret"),
 ]
 WRONG_GROUPS = [
     ({"config": {"worker": {"model": "/m", "tp": 4}, "ranks": {"ranks_per_pod": 3}}},
@@ -83,6 +85,8 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
     """Files of secrets exist only in the cluster; another file stands for them here."""
     secret = tmp_path / "secret"
     secret.write_text("postgres://lathe@database/lathe?and=more-than-32-characters")
+    headers = tmp_path / "headers"
+    headers.write_text("authorization=Bearer x")
     configs = [o for o in render(case) if o["kind"] == "ConfigMap" and "lathe.yaml" in o["data"]]
     assert configs
     for config in configs:
@@ -91,6 +95,8 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
                              ("engine", "gateway_secret_file")]:
             if key in options.get(section, {}):
                 options[section][key] = str(secret)
+        if "headers_file" in options.get("tracing", {}):
+            options["tracing"]["headers_file"] = str(headers)
         given = {f"{section}.{key}" for section, keys in options.items() for key in keys}
         file = tmp_path / "lathe.yaml"
         file.write_text(yaml.safe_dump(options))
