@@ -288,6 +288,23 @@ def test_an_object_store_is_reached_over_https_only():
         assert not network.allows(pod, METADATA_SERVICE, 443)
 
 
+def test_pods_without_keys_of_the_object_store_reach_what_gives_them_some():
+    """EKS: the agent of Pod Identity on the node, and STS on 443 whatever the store's port."""
+    def network(*values):
+        return Network(render("ci/s3.yaml", "networkPolicy.objectStorePort=9000", *values))
+
+    own, keys = network("storage.s3CredentialsSecret=", "gateway.s3CredentialsSecret="), network()
+    gateways = network("gateway.s3CredentialsSecret=")
+    sts, agents = (DATABASE, 443), [({"ip": "169.254.170.23"}, 80), ({"ip": "fd00:ec2::23"}, 80)]
+    for pod in (GATEWAY, ENGINE, component("worker", group="default", role="both")):
+        for peer, port in (sts, *agents):
+            assert own.allows(pod, peer, port) and not keys.allows(pod, peer, port)
+            assert gateways.allows(pod, peer, port) is (pod is GATEWAY)
+        assert own.allows(pod, DATABASE, 9000) and keys.allows(pod, DATABASE, 9000)
+        for peer, port in ((DATABASE, 80), (METADATA_SERVICE, 80), (METADATA_SERVICE, 443)):
+            assert not own.allows(pod, peer, port)
+
+
 def test_a_collector_of_traces_is_reached_if_there_is_one():
     endpoint = "config.tracing.endpoint=https://otel.example:4318"
     without, traced = (Network(render(None, "store.existingSecret=x", *more)) for more in ((), (endpoint,)))
