@@ -207,6 +207,20 @@ def test_notes_say_how_to_make_a_key():
     assert "for engine in 0 1; do" in text
 
 
+def test_notes_say_when_gateways_cannot_read_the_object_store():
+    """Earlier charts gave them the keys of engines."""
+    warning = "WARNING: gateways have no access to the object store"
+
+    def notes(*values):
+        return run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD, "--values", CHART / "ci/s3.yaml",
+                   *(word for value in values for word in ("--set", value))).stdout
+
+    assert warning in notes("gateway.s3CredentialsSecret=")
+    for value in ("gateway.s3CredentialsSecret=reads", "gateway.serviceAccount.name=mine"):
+        assert warning not in notes("gateway.s3CredentialsSecret=", value)
+    assert warning not in run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD).stdout
+
+
 def test_the_release_is_that_of_the_programs():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = run(BIN / "lathe", "version").stdout
