@@ -48,6 +48,16 @@ def test_compose_accepts_the_file(files):
             assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", [])), name
 
 
+def test_traces_leave_in_clear_text_only_if_the_settings_say_so():
+    for given, value in ({}, "false"), ({"TRACING_INSECURE_I_KNOW": "true"}, "true"):
+        told = compose_config("docker-compose.yml", env={
+            **REQUIRED, **given, "TRACING_ENDPOINT": "http://otel.example:4318"})
+        environments = [service.get("environment", {}) for service in json.loads(told.stdout)["services"].values()]
+        traced = [env for env in environments if "LATHE_TRACING__ENDPOINT" in env]
+        assert len(traced) == 3
+        assert {env["LATHE_TRACING__INSECURE_I_KNOW"] for env in traced} == {value}
+
+
 def test_a_missing_model_is_named():
     told = compose_config("docker-compose.yml", env={})
     assert told.returncode != 0 and "MODEL" in told.stderr and ".env.example" in told.stderr

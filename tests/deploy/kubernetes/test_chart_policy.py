@@ -12,7 +12,7 @@ from support.network_policies import Network
 # The values name these objects, which exist already.
 EXTERNAL = {
     "secrets": {"lathe-store", "lathe-s3", "lathe-s3-reads", "registry", "lathe-api", "lathe-own-secret", "lathe-own-engine",
-                "lathe-own-worker", "lathe-first-key", "lathe-test-key"},
+                "lathe-own-worker", "lathe-first-key", "lathe-test-key", "lathe-otel"},
     "claims": {"models", "lathe-data"},
 }
 
@@ -183,6 +183,22 @@ def test_gateways_have_neither_keys_nor_identity_of_the_engines():
     assert gateway == ([], "mine")
 
 
+@pytest.mark.parametrize("case, components", [("s3", {"gateway", "engine"}), ("sqlite", {"up"})])
+def test_headers_for_the_collector_of_traces_are_only_where_spans_are_made(case, components):
+    objects = render(f"ci/{case}.yaml", "config.tracing.endpoint=https://otel.example:4318",
+                     "tracing.headersSecret=lathe-otel")
+    having = {metadata["labels"]["app.kubernetes.io/component"] for _, metadata, spec in pods(objects)
+              if ("Secret", "lathe-otel") in set(references(spec))}
+    assert having == components
+    # The Job before an installation has no such file, so its configuration does not name it.
+    named = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap" and any(
+        "headers_file: /etc/lathe/tracing/headers" in text for text in o["data"].values())}
+    assert named == ({"lathe-up"} if case == "sqlite" else {"lathe-config"})
+    paths = {mount["mountPath"] for _, _, container in containers(objects)
+             for mount in container.get("volumeMounts", []) if mount["name"] == "tracing"}
+    assert paths == {"/etc/lathe/tracing"}
+
+
 def test_pods_of_groups_keep_their_logs_to_themselves():
     """Ranks of all groups write files of the same names, so these cannot be in the volume that all mount."""
     manifests = [found for name in ("jobset", "leaderworkerset") for found in yaml.safe_load_all(
@@ -270,6 +286,23 @@ def test_an_object_store_is_reached_over_https_only():
         for store in (DATABASE, {"namespace": "minio"}):
             assert network.allows(pod, store, 443) and not network.allows(pod, store, 80)
         assert not network.allows(pod, METADATA_SERVICE, 443)
+
+
+def test_pods_without_keys_of_the_object_store_reach_what_gives_them_some():
+    """EKS: the agent of Pod Identity on the node, and STS on 443 whatever the store's port."""
+    def network(*values):
+        return Network(render("ci/s3.yaml", "networkPolicy.objectStorePort=9000", *values))
+
+    own, keys = network("storage.s3CredentialsSecret=", "gateway.s3CredentialsSecret="), network()
+    gateways = network("gateway.s3CredentialsSecret=")
+    sts, agents = (DATABASE, 443), [({"ip": "169.254.170.23"}, 80), ({"ip": "fd00:ec2::23"}, 80)]
+    for pod in (GATEWAY, ENGINE, component("worker", group="default", role="both")):
+        for peer, port in (sts, *agents):
+            assert own.allows(pod, peer, port) and not keys.allows(pod, peer, port)
+            assert gateways.allows(pod, peer, port) is (pod is GATEWAY)
+        assert own.allows(pod, DATABASE, 9000) and keys.allows(pod, DATABASE, 9000)
+        for peer, port in ((DATABASE, 80), (METADATA_SERVICE, 80), (METADATA_SERVICE, 443)):
+            assert not own.allows(pod, peer, port)
 
 
 def test_a_collector_of_traces_is_reached_if_there_is_one():

@@ -31,6 +31,8 @@ WRONG_VALUES = [
     ("gateway.service.port=0", "at '/gateway/service/port'"),
     ("engine.resources.limits=null", "at '/engine/resources'"),
     ("config.tracing.headers=authorization=secret", "at '/config/tracing/headers'"),
+    ("config.tracing.headers_file=/h",
+     "config.tracing.headers_file: the chart sets this option itself; give tracing.headersSecret"),
 ]
 WRONG_GROUPS = [
     ({"config": {"worker": {"model": "/m", "tp": 4}, "ranks": {"ranks_per_pod": 3}}},
@@ -83,6 +85,8 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
     """Files of secrets exist only in the cluster; another file stands for them here."""
     secret = tmp_path / "secret"
     secret.write_text("postgres://lathe@database/lathe?and=more-than-32-characters")
+    headers = tmp_path / "headers"
+    headers.write_text("authorization=Bearer x")
     configs = [o for o in render(case) if o["kind"] == "ConfigMap" and "lathe.yaml" in o["data"]]
     assert configs
     for config in configs:
@@ -91,6 +95,8 @@ def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, 
                              ("engine", "gateway_secret_file")]:
             if key in options.get(section, {}):
                 options[section][key] = str(secret)
+        if "headers_file" in options.get("tracing", {}):
+            options["tracing"]["headers_file"] = str(headers)
         given = {f"{section}.{key}" for section, keys in options.items() for key in keys}
         file = tmp_path / "lathe.yaml"
         file.write_text(yaml.safe_dump(options))
@@ -110,6 +116,19 @@ def test_options_of_a_group_win_over_those_of_all(tmp_path):
     config = find(render(None, GOOD, files=[file]), "ConfigMap", "lathe-group-a")
     worker = yaml.safe_load(config["data"]["lathe.yaml"])["worker"]
     assert worker == {"model": "/m", "numerics": "exact", "sampling_share": 0.6}
+
+
+def test_options_of_engines_and_gateways_leave_groups_alone():
+    """Another configuration is another pod: a group of JobSets would lose its models' memory."""
+    def groups(*values):
+        return [o for o in render("ci/jobset.yaml", *values)
+                if "group-" in o["metadata"]["name"] and o["kind"] in ("ConfigMap", "JobSet")]
+
+    before = groups()
+    assert {o["kind"] for o in before} == {"ConfigMap", "JobSet"}
+    for value in ("config.tracing.sample_ratio=0.5", "config.metrics.key_file=/k", "config.engine.lease=4s"):
+        assert groups(value) == before, value
+    assert groups("config.log.level=debug") != before
 
 
 def config_check(tmp_path, *values, files=()):
@@ -186,6 +205,20 @@ def test_notes_say_how_to_make_a_key():
     text = run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD).stdout
     assert "lathe-engine-$engine -- lathe keys create --tenant me" in text
     assert "for engine in 0 1; do" in text
+
+
+def test_notes_say_when_gateways_cannot_read_the_object_store():
+    """Earlier charts gave them the keys of engines."""
+    warning = "WARNING: gateways have no access to the object store"
+
+    def notes(*values):
+        return run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD, "--values", CHART / "ci/s3.yaml",
+                   *(word for value in values for word in ("--set", value))).stdout
+
+    assert warning in notes("gateway.s3CredentialsSecret=")
+    for value in ("gateway.s3CredentialsSecret=reads", "gateway.serviceAccount.name=mine"):
+        assert warning not in notes("gateway.s3CredentialsSecret=", value)
+    assert warning not in run(helm(), "install", "lathe", CHART, "--dry-run=client", "--set", GOOD).stdout
 
 
 def test_the_release_is_that_of_the_programs():

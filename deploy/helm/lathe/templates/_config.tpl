@@ -10,6 +10,7 @@ worker: [engine, engine_ca, engine_cert, engine_key, secret_file, group, rank, w
 up: [model, listen, store, store_file, metrics_listen, insecure_i_know, tls_cert, tls_key, dp, fsdp, tp]
 data: [dir, run_dir]
 metrics: [engine_listen, gateway_listen, worker_listen]
+tracing: [headers_file]
 {{- end }}
 
 {{- /* Refuses keys that the chart sets: {config, where}. */ -}}
@@ -17,7 +18,7 @@ metrics: [engine_listen, gateway_listen, worker_listen]
 {{- range $section, $keys := include "lathe.ownedKeys" . | fromYaml }}
 {{- range $key := $keys }}
 {{- if hasKey (get $.config $section | default dict) $key }}
-{{- $instead := ternary "; give ranks.threads" "" (and (eq $section "worker") (eq $key "threads")) }}
+{{- $instead := get (dict "worker.threads" "; give ranks.threads" "tracing.headers_file" "; give tracing.headersSecret") (printf "%s.%s" $section $key) }}
 {{- fail (printf "%s.%s.%s: the chart sets this option itself%s" $.where $section $key $instead) }}
 {{- end }}
 {{- end }}
@@ -70,6 +71,10 @@ data:
 metrics:
   engine_listen: 0.0.0.0:9090
   gateway_listen: 0.0.0.0:9090
+{{- if .Values.tracing.headersSecret }}
+tracing:
+  headers_file: /etc/lathe/tracing/headers
+{{- end }}
 {{- end }}
 
 {{- /* The file for engines and gateways. */ -}}
@@ -82,7 +87,7 @@ metrics:
 
 {{- /* What the values say about one group: {root, group}. */ -}}
 {{- define "lathe.givenConfig" -}}
-{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" -}}
+{{- $all := omit (deepCopy .root.Values.config) "engine" "gateway" "lora" "up" "metrics" "tracing" -}}
 {{- mustMergeOverwrite $all (deepCopy .group.config) | toYaml }}
 {{- end }}
 
@@ -127,5 +132,6 @@ metrics:
 {{- $_ := merge $up (dict "model" $models "dp" $dp "fsdp" $fsdp "tp" $tp) -}}
 {{- $chart := dict "up" $up "data" (dict "dir" "/var/lib/lathe" "run_dir" "/run/lathe") -}}
 {{- if $worker }}{{- $_ := set $chart "worker" $worker }}{{- end }}
+{{- $chart = merge $chart (pick (include "lathe.chartConfig" . | fromYaml) "tracing") -}}
 {{- mustMergeOverwrite $chart (deepCopy .Values.config) | toYaml }}
 {{- end }}

@@ -39,8 +39,21 @@
 {{- end }}
 {{- end }}
 
+{{- /* To the object store: {root, keys: the Secret with the pods' keys, or empty}. */ -}}
 {{- define "lathe.storeEgress" -}}
-{{- if eq .Values.storage.kind "s3" }}
-{{ include "lathe.serviceEgress" (dict "port" .Values.networkPolicy.objectStorePort "to" .Values.networkPolicy.objectStoreTo) }}
+{{- $policy := .root.Values.networkPolicy -}}
+{{- if eq .root.Values.storage.kind "s3" }}
+{{ include "lathe.serviceEgress" (dict "port" $policy.objectStorePort "to" $policy.objectStoreTo) }}
+{{- if not .keys }}
+# EKS Pod Identity: the agent of the node gives a pod its keys.
+- to:
+    - ipBlock: {cidr: 169.254.170.23/32}
+    - ipBlock: {cidr: "fd00:ec2::23/128"}
+  ports: [{port: 80}]
+{{- if ne (int $policy.objectStorePort) 443 }}
+# STS, which gives keys for a token of a service account.
+{{ include "lathe.serviceEgress" (dict "port" 443 "to" list) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

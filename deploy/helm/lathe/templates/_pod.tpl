@@ -137,6 +137,22 @@ envFrom:
 - {name: data, mountPath: /var/lib/lathe{{ if .onlyReads }}, readOnly: true{{ end }}}
 {{- end }}
 
+{{- /* Headers for the collector of traces, of engines and gateways. */ -}}
+{{- define "lathe.tracingVolumes" -}}
+{{- with .Values.tracing.headersSecret }}
+- name: tracing
+  secret:
+    secretName: {{ . }}
+    items: [{key: headers, path: headers}]
+{{- end }}
+{{- end }}
+
+{{- define "lathe.tracingMounts" -}}
+{{- if .Values.tracing.headersSecret }}
+- {name: tracing, mountPath: /etc/lathe/tracing, readOnly: true}
+{{- end }}
+{{- end }}
+
 {{- /* Secrets that only engines have. */ -}}
 {{- define "lathe.engineVolumes" -}}
 - name: store
