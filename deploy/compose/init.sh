@@ -52,7 +52,7 @@ wait_for() {
 # Runs `lathe` at each engine until one of them leads. If none does what it is asked, prints why the
 # leader does not, and not that the others stand by.
 at_leader() {
-  reason= standby=
+  reason='' standby=''
   for engine in $engines; do
     if told=$(lathe "$@" --run-dir "/run/$engine" 2>&1); then
       printf '%s\n' "$told"
