@@ -105,10 +105,43 @@ def test_a_changed_tree_an_old_tag_and_two_versions_are_refused(root):
 
 def test_a_package_that_fails_takes_the_release_back(root, monkeypatch):
     before = git(root, "rev-parse", "HEAD")
-    monkeypatch.setattr(release.Release, "_package", lambda self: 1 / 0)
+    monkeypatch.setattr(release.Release, "_package", lambda self, branch: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         release.Release(root, "77.1.2").make()
     assert git(root, "rev-parse", "HEAD") == before and not git(root, "status", "--porcelain")
+    assert not git(root, "tag") and git(root, "worktree", "list").count("\n") == 1
+
+
+def package_and(edit):
+    """Stands for a build, during which somebody edits the tree. It is of the release's own commit, in a
+    fresh folder."""
+    def package(self, branch):
+        assert self.root != branch and number_of(self.root) == number_of(branch)
+        assert not (self.root / "build").exists()
+        assert git(self.root, "log", "-1", "--format=%s") == "release: 77.1.2\n"
+        edit(branch)
+    return package
+
+
+def test_edits_during_the_build_stay(root, monkeypatch):
+    def edit(branch):
+        (branch / "libs/common/more.h").write_text("mine\n")
+        (branch / "build").mkdir(exist_ok=True)
+    monkeypatch.setattr(release.Release, "_package", package_and(edit))
+    release.Release(root, "77.1.2").make()
+    assert (root / "libs/common/more.h").read_text() == "mine\n"
+    assert 'kVersion = "77.1.2"' in (root / "libs/common/version.h").read_text()
+    assert git(root, "tag") == "v77.1.2\n"
+
+
+def test_edits_of_the_same_files_stay_and_there_is_no_release(root, monkeypatch):
+    before = git(root, "rev-parse", "HEAD")
+    changelog = root / "CHANGELOG.md"
+    monkeypatch.setattr(release.Release, "_package",
+                        package_and(lambda branch: changelog.write_text("mine\n")))
+    with pytest.raises(subprocess.CalledProcessError):
+        release.Release(root, "77.1.2").make()
+    assert changelog.read_text() == "mine\n" and git(root, "rev-parse", "HEAD") == before
     assert not git(root, "tag")
 
 

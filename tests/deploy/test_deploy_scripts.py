@@ -93,19 +93,41 @@ def test_prometheus_of_compose_loads_the_alert_rules():
         assert path == ROOT / "deploy/monitoring/alerts.yml" and path.exists()
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_the_cron_job_of_backups_keeps_the_newest_and_removes_none_after_a_failure(tmp_path, code):
+def cron_job():
+    """The shell and the script of the CronJob, as arguments."""
     manifest = yaml.safe_load((ROOT / "deploy/kubernetes/backup-cronjob.yaml").read_text())
-    container, = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    job = manifest["spec"]["jobTemplate"]["spec"]
+    assert job["backoffLimit"] == 0, "a second try would make a second backup of the night"
+    container, = job["template"]["spec"]["containers"]
+    return [*container["command"], container["args"][0]]
+
+
+def nightly_script():
+    """The script of docs/deploy/backup.md for cron and systemd, as arguments."""
+    text = (ROOT / "docs/deploy/backup.md").read_text()
+    return ["/bin/sh", "-c", "#!/bin/sh" + text.partition("```\n#!/bin/sh")[2].partition("```")[0]]
+
+
+@pytest.mark.parametrize("script", [cron_job, nightly_script])
+@pytest.mark.parametrize("code, exit_code, left", [(0, 0, 14), (1, 0, 14), (74, 74, 22)])
+def test_a_nightly_backup_keeps_the_newest_complete_ones_and_removes_none_after_a_failure(
+        tmp_path, script, code, exit_code, left):
     folder = tmp_path / "backup"
     for day in range(10, 30):
         (folder / f"lathe-2020-01-{day}").mkdir(parents=True)
+        (folder / f"lathe-2020-01-{day}/backup.json").touch()
+    killed = folder / "lathe-2020-02-01"
+    killed.mkdir()
     program = tmp_path / "lathe"
-    program.write_text(f'#!/bin/sh\n[ "$1 $4" = "backup --out" ] && mkdir "$5" && exit {code}\n')
+    program.write_text('#!/bin/sh\n[ "$1 $4" = "backup --out" ] && mkdir "$5" || exit 99\n'
+                       f'[ {code} -gt 1 ] || touch "$5/backup.json"\nexit {code}\n')
     program.chmod(0o755)
-    script = container["args"][0].replace("/backup/", f"{folder}/")
-    done = subprocess.run([*container["command"], script], check=False,
+    *shell, text = script()
+    done = subprocess.run([*shell, text.replace("/backup/lathe", f"{folder}/lathe")], check=False,
+                          capture_output=True, text=True,
                           env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    left = sorted(path.name for path in folder.iterdir())
-    assert done.returncode == code
-    assert len(left) == (14 if code == 0 else 21) and left[-2] == "lathe-2020-01-29"
+    assert done.returncode == exit_code, done.stderr
+    assert ("WARNING" in done.stderr) == (code == 1)
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == left and names[-1] > "lathe-2020-02-01", names
+    assert "lathe-2020-01-29" in names and killed.exists() == (code == 74)

@@ -29,6 +29,7 @@ class Refused(Exception):
 class Release:
     def __init__(self, root, version):
         self.root = pathlib.Path(root)
+        self.python = self.root / ".venv/bin/python"
         self.version = version
         self.tag = f"v{version}"
         self.old_version = self._old_version()
@@ -43,18 +44,29 @@ class Release:
         return f"{''.join(lines)}\ntag {self.tag}:\n{self._notes()}"
 
     def make(self, with_packages=True):
-        before = self._git("rev-parse", "HEAD").strip()
+        """Works in a tree of its own, with a build folder of its own: edits that somebody makes meanwhile
+        stay, and no cached option gets into the release."""
+        branch = self.root
+        tree = self.root / f"build/release-tree-{self.version}"
+        self._git("worktree", "prune")
+        self._git("worktree", "add", "--quiet", "--force", "--detach", tree)
         try:
+            self.root = tree
             self._commit_version()
+            released = self._git("rev-parse", "HEAD").strip()
+            notes = self._notes_of_release()
+            self._commit_next_protocol()
+            made = self._git("rev-parse", "HEAD").strip()
             if with_packages:
-                self._package()
-            self._git("tag", "--annotate", "--cleanup=verbatim", "--message",
-                      f"Lathe {self.version}\n\n{self._notes_of_release()}", self.tag)
-        except BaseException:
-            # The tree was clean before.
-            self._git("reset", "--quiet", "--hard", before)
-            raise
-        self._commit_next_protocol()
+                self._git("checkout", "--quiet", "--detach", released)
+                self._package(branch)
+        finally:
+            self.root = branch
+            self._git("worktree", "remove", "--force", tree)
+        # Refuses, and changes nothing, if the branch or a file of the release was changed meanwhile.
+        self._git("merge", "--quiet", "--ff-only", made)
+        self._git("tag", "--annotate", "--cleanup=verbatim", "--message",
+                  f"Lathe {self.version}\n\n{notes}", self.tag, released)
 
     def _old_version(self):
         path, pattern = PLACES[0]
@@ -112,8 +124,7 @@ class Release:
     def _commit_version(self):
         for path, text in self._new_texts().items():
             (self.root / path).write_text(text, encoding="utf-8")
-        subprocess.run([self.root / ".venv/bin/python", self.root / "tools/record_protocol.py"],
-                       check=True, cwd=self.root)
+        subprocess.run([self.python, self.root / "tools/record_protocol.py"], check=True, cwd=self.root)
         self._git("add", "--all")
         self._git("commit", "--quiet", "--message", f"release: {self.version}")
 
@@ -129,9 +140,12 @@ class Release:
                   f"protocol: begin the release after {self.version}\n\n"
                   "Each release has a protocol number of its own (docs/upgrades.md).")
 
-    def _package(self):
-        """Builds the committed tree and packs it."""
-        out = self.root / f"build/release-{self.version}"
+    def _package(self, branch):
+        """Builds the committed tree and packs it. The packages go below `branch`, which has the Python
+        environments."""
+        out = branch / f"build/release-{self.version}"
+        for environment in branch.glob(".venv*"):
+            (self.root / environment.name).symlink_to(environment)
         run = lambda *command: subprocess.run([str(word) for word in command], check=True, cwd=self.root)  # noqa: E731
         run("cmake", "--preset", "release")
         run("cmake", "--build", "--preset", "release", "--target", "lathe", "lathe-engine",
