@@ -2,7 +2,8 @@
 
 import pytest
 from support.compose_service import FOLDER
-from support.docker_engine import SWARM_BRIDGE, CannotRun, DockerEngine, skip
+from support.docker_engine import CannotRun, DockerEngine, skip
+from support.docker_guard import SWARM_BRIDGE
 
 SECRETS = ("pgpass", "ca", "engine_cert", "engine_key", "worker_cert", "worker_key", "worker_secret",
            "gateway_secret")

@@ -91,7 +91,8 @@ absl::Status DataDir::CreateSecret() const {
   const fs::path kept = run() / "secret";
   std::string text = RandomId(kSecretBytes);
   for (const fs::path& path : {kept, secret}) {
-    if (const absl::StatusOr<std::string> found = ReadTextFile(path); found.ok() && !found->empty()) {
+    if (const absl::StatusOr<std::string> found = ReadTextFile(path);
+        found.ok() && !found->empty()) {
       text = *found;
     }
   }

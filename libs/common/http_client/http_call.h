@@ -13,7 +13,7 @@ namespace lathe {
 struct HttpCallRequest {
   std::string url;
   std::vector<std::string> headers = {};
-  std::string body = "";  // body of a POST, a form unless a header says otherwise; empty: GET
+  std::string body = "";   // body of a POST, a form unless a header says otherwise; empty: GET
   bool may_proxy = false;  // true: through the proxy that the environment names
   absl::Duration timeout = absl::Seconds(5);
   // Asked about once a second. The call ends with Cancelled once it returns true. Empty: never.
