@@ -7,11 +7,13 @@
 Podman understands the command line of the Docker client, so the tests of images are the same. It has
 no Compose, no Swarm and no health checks here."""
 
+import contextlib
 import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 
 from support.docker_engine import CannotRun
 
@@ -42,6 +44,7 @@ class PodmanEngine:
 
     def __init__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="podman-", dir="/tmp"))
+        self._one_build = threading.Lock()  # in place of the locks of caches
         self.storage = ("--root", self.dir / "root", "--runroot", self.dir / "run")
         self.env = {**os.environ, "CONTAINERS_CONF": str(self.dir / "containers.conf"),
                     "HOME": str(self.dir), "BUILDAH_FORMAT": "docker"}
@@ -75,7 +78,8 @@ class PodmanEngine:
         else:
             command = ["podman", *self.storage, *arguments]
         options = {"env": self.env, "capture_output": True, "text": True, **options}
-        done = subprocess.run([str(word) for word in command], check=False, **options)
+        with self._one_build if arguments[0] == "build" else contextlib.nullcontext():
+            done = subprocess.run([str(word) for word in command], check=False, **options)
         if check and done.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n"
                                f"{(done.stdout or '')[-4000:]}\n{(done.stderr or '')[-4000:]}")
