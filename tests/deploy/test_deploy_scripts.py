@@ -55,7 +55,7 @@ def test_a_purge_leaves_certificates_of_the_administrator(root):
     assert "etc/lathe/tls.crt" in run_postrm("lathe", root, "purge")
 
 
-# By engine: what the command `lathe` says there, and its exit code.
+# The keys are engines, the values the words and the exit code of `lathe` there.
 STANDBY = ("lathe: not_leader: another engine leads", 69)
 AWAY = ("lathe: not_running: no engine answers", 69)
 

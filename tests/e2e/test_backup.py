@@ -206,7 +206,7 @@ def check_restored(server, key, subject, savers, began, ended):
     assert mine, "no checkpoint of the subject"
     for path in mine:
         assert loaded_logprobs(api, path) == subject.saved[path]
-    # What came after the backup runs for the first time; the server that was not restored is the
+    # Requests from after the backup run for the first time; the server that was not restored is the
     # twin.
     for seq_id, (path, body) in sorted(subject.requests.items()):
         result = api.result(api.made(path, body))

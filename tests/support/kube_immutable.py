@@ -1,6 +1,6 @@
 """Fields that the API server, and the webhooks of JobSet, never let change."""
 
-# Of a spec, by kind. The named fields may change, and no other.
+# Only these fields of a spec may change, by kind.
 MUTABLE = {
     "StatefulSet": {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
                     "persistentVolumeClaimRetentionPolicy", "minReadySeconds"},
@@ -10,12 +10,12 @@ MUTABLE = {
     "JobSet": {"suspend", "ttlSecondsAfterFinished"},
     "PersistentVolumeClaim": {"resources", "volumeAttributesClassName"},
 }
-# Of a spec, by kind. The named fields may not change.
+# These fields of a spec may not change, by kind.
 IMMUTABLE = {
     "Deployment": {"selector"},
     "Service": {"clusterIP"},
 }
-# Of the object itself.
+# These fields of the object itself may not change.
 IMMUTABLE_OUTSIDE = {
     "RoleBinding": {"roleRef"},
     "Secret": {"type"},
