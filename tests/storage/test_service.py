@@ -1,7 +1,9 @@
 """A whole Lathe whose checkpoints are objects, behind a store that can be told to fail."""
 
+import concurrent.futures
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -126,6 +128,11 @@ def forget_copies(lathe):
     for entry in lathe.checkpoints.iterdir():
         if entry.name.startswith("c"):
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def lathe_command(lathe, *args):
+    return subprocess.run([str(BIN / "lathe"), *args, "--data-dir", lathe.data_dir],
+                          capture_output=True, text=True, timeout=60, env=lathe.env)
 
 
 def test_checkpoints_are_objects_and_nothing_else(lathe, api, s3):
@@ -263,6 +270,25 @@ def test_a_recovery_waits_for_the_store(lathe, api, rules):
     assert model.loss() == expected
 
 
+def test_status_says_why_a_recovery_waits(server, faulty, rules):
+    """The model is alone in its installation, so its recovery waits for no other one."""
+    env = server.options(prefix="reason", url=faulty.url)
+    with LatheServer(tiny_model(), env=env) as lathe, contextlib.closing(StubbornApi(lathe)) as api:
+        model = loaded(api, save(RawModel(api), "start")["path"])
+        expected = model.loss()
+        rules.away()
+        forget_copies(lathe)
+        lathe.wait_restarted("worker", lathe.kill("worker"))
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            loss = pool.submit(model.loss)
+            why = rf"model +{re.escape(model.model_id)} .*\n +.*waits for another try: .*ServiceUnavailable"
+            try:
+                wait_until(lambda: re.search(why, lathe_command(lathe, "status").stdout), "the reason")
+            finally:
+                rules.clear()
+            assert loss.result() == expected
+
+
 def test_an_engine_starts_while_the_store_is_away(lathe, api, rules):
     model = RawModel(api)
     path = save(model, "kept")["path"]
@@ -288,8 +314,7 @@ def test_a_lie_of_the_store_fails_the_save(api, s3, rules):
 
 
 def checkpoints_command(lathe, *args):
-    return subprocess.run([str(BIN / "lathe"), "checkpoints", *args, "--data-dir", lathe.data_dir],
-                          capture_output=True, text=True, timeout=60, env=lathe.env)
+    return lathe_command(lathe, "checkpoints", *args)
 
 
 def test_what_no_row_names_goes_to_the_trash_and_comes_back(lathe, api, s3, rules):

@@ -61,6 +61,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
     model->set_pending_requests(runtime.hub().NumPendingOf(row.model_id));
     model->set_group(row.group);
     model->set_move_to(row.move_to);
+    model->set_reason(runtime.WaitReasonOf(row.model_id));
     const auto group = groups.find(row.group);
     if (group != groups.end() && !row.is_offloaded)
       group->second.set_models(group->second.models() + 1);

@@ -80,6 +80,12 @@ void QueueView::SetModelState(const NotifyModelState& state) {
   }
 }
 
+std::string QueueView::ReasonOf(const std::string& model_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = model_states_.find(model_id);
+  return found == model_states_.end() ? "" : found->second.reason;
+}
+
 const QueueView::Item* QueueView::Predecessor(const Owner& owner, Order order) {
   if (!owner.is_model) return nullptr;
   if (owner.barriers.contains(order)) {
@@ -129,7 +135,9 @@ int64_t QueueView::NumVisitedForTest() {
 QueueStatus DescribeQueue(const QueueStatus& group, const std::optional<QueuePlace>& place) {
   QueueStatus status = group;
   if (!place) return status;
-  const bool is_held_up = !place->model_reason.empty() && !place->is_running;
+  // Nothing of a model runs while no worker has its state.
+  const bool is_held_up =
+      !place->model_reason.empty() && (!place->is_running || place->is_model_away);
   if (is_held_up) {
     absl::StrAppend(&status.reason, status.paused ? "; " : "", place->model_reason);
     status.paused = true;

@@ -40,6 +40,8 @@ class QueueView {
   void OnDispatched(const std::string& request_id);
   void OnCompleted(const std::string& request_id);
   void SetModelState(const NotifyModelState& state);
+  // Returns why no request of a model starts, for people; empty: no special reason.
+  std::string ReasonOf(const std::string& model_id);
 
   // Returns nullopt when the request is not unfinished.
   std::optional<QueuePlace> PlaceOf(const std::string& request_id, int64_t now);

@@ -111,8 +111,11 @@ TEST_CASE("QueueView: a gap holds back the requests above it", "[runtime]") {
   CHECK(f.Place("c").gap_closes_in == 58 * kSecond);
   f.view.SetModelState({.model_id = "m", .is_away = true});
   CHECK(f.Place("c").is_model_away);
+  f.view.SetModelState({.model_id = "m", .is_away = true, .reason = "no store"});
+  CHECK(f.view.ReasonOf("m") == "no store");
   f.view.SetModelState({.model_id = "m"});
   CHECK_FALSE(f.Place("c").is_model_away);
+  CHECK(f.view.ReasonOf("m").empty());
 }
 
 TEST_CASE("DescribeQueue: a request gets its reason to wait and its place", "[runtime]") {
@@ -158,6 +161,9 @@ TEST_CASE("DescribeQueue: a waiting request gets the reason why its model waits"
   CHECK(DescribeQueue(group, QueuePlace{.model_reason = why}).reason ==
         "waiting for a worker of tiny; " + why);
   CHECK_FALSE(DescribeQueue({}, QueuePlace{.is_running = true, .model_reason = why}).paused);
+  // A worker had the request before its model was lost.
+  const QueuePlace away{.is_running = true, .is_model_away = true, .model_reason = why};
+  CHECK(DescribeQueue({}, away).reason == why);
 }
 
 TEST_CASE("DescribeQueue: an unknown request gets the reason of its group only", "[runtime]") {

@@ -166,6 +166,8 @@ class Runtime {
   void ShowTokens(const std::string& request_id) { sender_->StreamSample(request_id); }
   // Returns whether and why an unfinished request waits, for its caller.
   QueueStatus QueueOf(const std::string& request_id);
+  // Returns why no request of a model starts, for people; empty: no special reason.
+  std::string WaitReasonOf(const std::string& model_id) { return queue_view_.ReasonOf(model_id); }
   // Returns the time since the core handled its last event. It gets one every second.
   absl::Duration CoreIdleTime() const;
   // Returns ResourceExhausted `disk_full`, naming the volume, while the store has no room for

@@ -89,6 +89,7 @@ void PrintTable(const v1::GetStatusResponse& status) {
                 static_cast<long long>(model.applied_seq()),
                 static_cast<long long>(model.pending_requests()),
                 model.unsaved() ? ", not saved" : "");
+    if (!model.reason().empty()) std::printf("         %s\n", model.reason().c_str());
   }
 }
 

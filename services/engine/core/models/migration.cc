@@ -137,6 +137,7 @@ void Migrate(State& s, Model& model, const Group& to) {
   if (model.recovery != nullptr) {  // failures on the other group do not count
     model.recovery->num_failures = 0;
     model.recovery->num_unavailable = 0;
+    model.recovery->last_error.clear();
     model.recovery->not_before = 0;
   }
   for (Request* const request : LiveRequestsOf(s, model)) {

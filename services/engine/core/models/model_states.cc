@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/engine/core/models/placement.h"
 #include "services/engine/core/models/recovery_need.h"
 
@@ -20,11 +21,19 @@ std::string MigrationWaitReason(State& s, const Model& model) {
                : "";
 }
 
+// Returns why a recovery waits for another try; for people. Empty: it does not.
+std::string RecoveryWaitReason(const Model& model) {
+  if (model.recovery == nullptr || model.recovery->last_error.empty()) return "";
+  return absl::StrCat("its model is being recovered, and waits for another try: ",
+                      model.recovery->last_error);
+}
+
 NotifyModelState StateOf(State& s, const Model& model) {
   NotifyModelState state{.model_id = model.row.model_id};
   if (model.num_live_requests == 0) return state;  // no request waits
   state.is_away = model.recovery != nullptr;
   state.reason = MigrationWaitReason(s, model);
+  if (state.reason.empty()) state.reason = RecoveryWaitReason(model);
   if (const auto gap = model.order.FirstGap()) {
     state.missing_seq = gap->missing_seq;
     state.gap_closes_at = gap->waited_since + s.options.gap_timeout;

@@ -209,6 +209,7 @@ void SendOne(State& s, Model& model, int64_t seq) {
 // Sends the next operation after the worker has completed the last one.
 void CompleteRecovery(State& s, Model& model) {
   Recovery& recovery = *model.recovery;
+  if (recovery.running.empty()) recovery.last_error.clear();
   while (recovery.running.empty() && !recovery.program.empty()) {
     const ReplayOp op = std::move(recovery.program.front());
     recovery.program.pop_front();
@@ -225,6 +226,13 @@ void CompleteRecovery(State& s, Model& model) {
   if (recovery.running.empty()) Finish(s, model);
 }
 
+// The next Tick after the pause begins the recovery anew.
+void TryLater(State& s, Recovery& recovery, const ErrorInfo& error, int64_t num_failures) {
+  recovery.last_error = error.message;
+  recovery.not_before = s.now + BackOff(num_failures);
+  recovery.started = false;
+}
+
 void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
   constexpr int64_t kMaxTries = 8;  // about two minutes
   Recovery& recovery = *model.recovery;
@@ -232,20 +240,14 @@ void OnReplayFailed(State& s, Model& model, const ErrorInfo& error) {
   // An object store that is away says nothing about the start, however long it is away.
   const bool is_away = error.status == absl::StatusCode::kUnavailable;
   recovery.num_unavailable = is_away ? recovery.num_unavailable + 1 : 0;
-  if (is_away) {
-    recovery.not_before = s.now + BackOff(recovery.num_unavailable);
-    recovery.started = false;
-    return;
-  }
+  if (is_away) return TryLater(s, recovery, error, recovery.num_unavailable);
   if (!IsOfTheStart(error)) ++recovery.num_failures;
   // Lack of memory never uses up the tries: models may leave, and a larger worker may attach.
   if (error.status == absl::StatusCode::kResourceExhausted) {
     recovery.num_failures = std::min(recovery.num_failures, kMaxTries / 2);
   }
   if (!IsOfTheStart(error) && recovery.num_failures < kMaxTries) {
-    recovery.not_before = s.now + BackOff(recovery.num_failures);
-    recovery.started = false;
-    return;
+    return TryLater(s, recovery, error, recovery.num_failures);
   }
   RecordFailedStart(s, model, recovery.starts.front(), error.message);
   recovery.starts.pop_front();

@@ -302,6 +302,7 @@ TEST_CASE("Recovery: an object store may be away for as long as it takes", "[cor
   ModelHarness h;
   Step(h, h.model, 1);
   h.AttachWorker("p2");
+  h.Gradient(3);
   int64_t longest = 0;
   for (int i = 0; i < 100; ++i) {
     longest = std::max(longest, FailStart(h, absl::StatusCode::kUnavailable));
@@ -309,7 +310,11 @@ TEST_CASE("Recovery: an object store may be away for as long as it takes", "[cor
   CHECK(longest >= 20);  // the store has a rest
   CHECK(longest <= 40);  // and is asked soon after it is back
   CHECK(h.recoveries.empty());
+  CHECK_THAT(h.model_states.at(h.model).reason, Catch::EndsWith("another try: it failed"));
   h.RunWorker();
+  h.Gradient(4);  // a model without requests has no notices
+  h.Tick();
+  CHECK(h.model_states.at(h.model).reason.empty());
   CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
 }
 
