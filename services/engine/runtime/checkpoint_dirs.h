@@ -28,6 +28,8 @@ class CheckpointDirs {
   virtual void ListAtStart() = 0;
   // Moves those of ListAtStart that are not in `needed`, which is sorted, to the trash.
   virtual void KeepOnly(const std::vector<std::string>& needed) = 0;
+  // A durable row names the directory from now on, until Delete.
+  virtual void Keep(const std::string&) {}
   // Deletes a directory that a row named until now.
   virtual void Delete(std::string dir) = 0;
   // Carries out the calls above, and deletes what was in the trash for its time. Called about every
@@ -41,9 +43,9 @@ class CheckpointDirs {
   // The calls below may block on a disk or a network. Returns NotFound if it is not in the trash,
   // and InvalidArgument if `dir` is no such name.
   virtual absl::Status CheckInTrash(const std::string& dir) = 0;
-  // Moves a directory out of the trash at once.
+  // Moves a directory out of the trash at once. Fails if an earlier call has done so.
   virtual absl::Status TakeFromTrash(const std::string& dir) = 0;
-  // Moves it to the trash again.
+  // Moves it to the trash again, unless a row names it.
   virtual void PutBack(std::string dir) = 0;
   virtual std::vector<std::string> ListTrash() = 0;
   virtual absl::StatusOr<std::string> ReadTextInTrash(const std::string& dir,

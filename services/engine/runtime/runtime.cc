@@ -32,6 +32,16 @@ CommitLoop::Item::NamedBytes BytesOf(const Write& write, Bodies& bodies, Results
   return {};
 }
 
+// Returns the directory of files that a write names; empty: none.
+std::string DirNamedBy(const Write& write) {
+  if (const auto* snapshot = std::get_if<PutSnapshot>(&write)) return snapshot->row.snapshot_id;
+  if (const auto* version = std::get_if<PutVersion>(&write)) return version->row.dir;
+  const auto* checkpoint = std::get_if<PutCheckpoint>(&write);
+  const bool has_files =
+      checkpoint != nullptr && checkpoint->row.state != CheckpointState::kDeleted;
+  return has_files ? checkpoint->row.dir : "";
+}
+
 // Models of such a store could not be rebuilt, because their operations cannot be repeated.
 absl::Status CheckPlans(const StoredState& state) {
   for (const RequestRow& row : state.requests) {
@@ -304,6 +314,7 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
       if (std::holds_alternative<PutSnapshot>(write)) FailPoint("engine.snapshot.committed");
       if (std::holds_alternative<PutVersion>(write)) FailPoint("engine.version.committed");
       directory_.Apply(write);
+      if (const std::string dir = DirNamedBy(write); !dir.empty()) checkpoint_dirs_->Keep(dir);
     }
   }
 }

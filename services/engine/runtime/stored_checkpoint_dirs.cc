@@ -4,7 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
@@ -22,6 +24,10 @@ constexpr absl::Duration kFinishWithin = absl::Seconds(3);
 
 bool IsIn(const std::vector<std::string>& sorted, const std::string& dir) {
   return std::binary_search(sorted.begin(), sorted.end(), dir);
+}
+
+absl::Status NotInTrash(const std::string& dir, absl::string_view why) {
+  return WithDetail(absl::NotFoundError(absl::StrCat(dir, " ", why)), "not_found", "dir");
 }
 
 }  // namespace
@@ -49,8 +55,14 @@ void StoredCheckpointDirs::KeepOnly(const std::vector<std::string>& needed) {
     changes_.push_back({Change::Kind::kMark, std::move(dir)});
   }
   at_start_.clear();
-  needed_ = needed;
+  needed_.insert(needed.begin(), needed.end());
   knows_needed_ = true;
+}
+
+void StoredCheckpointDirs::Keep(const std::string& dir) {
+  absl::MutexLock lock(&mu_);
+  needed_.insert(dir);
+  taken_.erase(dir);
 }
 
 void StoredCheckpointDirs::Add(Change::Kind kind, std::string dir) {
@@ -60,12 +72,20 @@ void StoredCheckpointDirs::Add(Change::Kind kind, std::string dir) {
   changes_.push_back({kind, std::move(dir)});
 }
 
-void StoredCheckpointDirs::Delete(std::string dir) { Add(Change::Kind::kDelete, std::move(dir)); }
+void StoredCheckpointDirs::Delete(std::string dir) {
+  {
+    absl::MutexLock lock(&mu_);
+    needed_.erase(dir);
+    taken_.erase(dir);
+  }
+  Add(Change::Kind::kDelete, std::move(dir));
+}
 
 void StoredCheckpointDirs::PutBack(std::string dir) {
   {
     absl::MutexLock lock(&mu_);
     taken_.erase(dir);
+    if (needed_.contains(dir)) return;
   }
   Add(Change::Kind::kMark, std::move(dir));
 }
@@ -96,7 +116,7 @@ void StoredCheckpointDirs::Finish(absl::Time) {
 absl::Status StoredCheckpointDirs::Make(const Change& change) {
   switch (change.kind) {
     case Change::Kind::kMark:
-      return stored_.work->MarkAsTrash(change.dir);
+      return Mark(change.dir);
     case Change::Kind::kUnmark:
       return stored_.work->UnmarkAsTrash(change.dir);
     case Change::Kind::kPurge:
@@ -107,21 +127,35 @@ absl::Status StoredCheckpointDirs::Make(const Change& change) {
   return stored_.work->Delete(change.dir);
 }
 
+// An earlier leader may have marked the directory, and an operator taken it back since.
+absl::Status StoredCheckpointDirs::Mark(const std::string& dir) {
+  if (!BeginTrashing(dir)) return absl::OkStatus();
+  absl::Status status = stored_.work->MarkAsTrash(dir);
+  EndTrashing();
+  return status;
+}
+
+bool StoredCheckpointDirs::BeginTrashing(const std::string& dir) {
+  absl::MutexLock lock(&mu_);
+  if (taken_.contains(dir) || needed_.contains(dir)) return false;
+  trashed_now_ = dir;
+  return true;
+}
+
+void StoredCheckpointDirs::EndTrashing() {
+  absl::MutexLock lock(&mu_);
+  trashed_now_.clear();
+}
+
 // The mark was seen earlier. Meanwhile the directory may have come back, here or by the last
 // leader.
 absl::Status StoredCheckpointDirs::Purge(const std::string& dir) {
   ASSIGN_OR_RETURN(const bool is_trash, stored_.work->IsTrash(dir));
-  if (!is_trash) return absl::OkStatus();
-  {
-    absl::MutexLock lock(&mu_);
-    if (taken_.contains(dir) || IsIn(needed_, dir)) return absl::OkStatus();
-    purged_ = dir;
-  }
+  if (!is_trash || !BeginTrashing(dir)) return absl::OkStatus();
   LogInfo("deleting a checkpoint from the trash", {{"dir", dir}});
   absl::Status status = stored_.work->Delete(dir);
   if (status.ok()) status = stored_.work->UnmarkAsTrash(dir);
-  absl::MutexLock lock(&mu_);
-  purged_.clear();
+  EndTrashing();
   return status;
 }
 
@@ -153,12 +187,6 @@ absl::Status StoredCheckpointDirs::MakeAll(std::vector<Change> changes) {
   }
   std::move(failed.begin(), failed.end(), std::back_inserter(left));
   absl::MutexLock lock(&mu_);
-  std::erase_if(left, [this](const Change& change) {
-    mu_.AssertHeld();
-    const bool is_of_trash =
-        change.kind == Change::Kind::kMark || change.kind == Change::Kind::kPurge;
-    return is_of_trash && taken_.contains(change.dir);
-  });
   changes_.insert(changes_.begin(), std::make_move_iterator(left.begin()),
                   std::make_move_iterator(left.end()));
   return failure;
@@ -226,25 +254,27 @@ void StoredCheckpointDirs::LookAtTrash(absl::Time now) {
 
 bool StoredCheckpointDirs::IsNeeded(const std::string& dir) const {
   absl::MutexLock lock(&mu_);
-  return IsIn(needed_, dir);
+  return needed_.contains(dir);
 }
 
 absl::Status StoredCheckpointDirs::CheckInTrash(const std::string& dir) {
   RETURN_IF_ERROR(CheckDirName(dir));
   ASSIGN_OR_RETURN(const bool is_trash, stored_.reads->IsTrash(dir));
-  if (is_trash) return absl::OkStatus();
-  return WithDetail(absl::NotFoundError(absl::StrFormat("%s is not in the trash", dir)),
-                    "not_found", "dir");
+  // A mark that a crash has left says nothing about a checkpoint that came back.
+  if (is_trash && !IsNeeded(dir)) return absl::OkStatus();
+  return NotInTrash(dir, "is not in the trash");
 }
 
 absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
   {
     absl::MutexLock lock(&mu_);
-    if (purged_ == dir) {
-      return WithDetail(absl::NotFoundError(absl::StrFormat("%s is being deleted", dir)),
-                        "not_found", "dir");
+    if (trashed_now_ == dir) {
+      return absl::UnavailableError(
+          absl::StrFormat("%s is being moved to the trash, or deleted; try again", dir));
     }
-    taken_.insert(dir);
+    if (needed_.contains(dir)) return NotInTrash(dir, "is not in the trash");
+    // The caller that took it decides what becomes of it.
+    if (!taken_.insert(dir).second) return NotInTrash(dir, "was taken from the trash already");
     std::erase_if(changes_, [&dir](const Change& change) { return change.dir == dir; });
   }
   absl::Status status = stored_.reads->UnmarkAsTrash(dir);
@@ -259,7 +289,7 @@ std::vector<std::string> StoredCheckpointDirs::ListTrash() {
   const auto trashed = stored_.reads->ListTrash();
   if (!trashed.ok()) return dirs;
   for (const CheckpointObjects::Trashed& entry : *trashed) {
-    if (IsCheckpointDir(entry.dir)) dirs.push_back(entry.dir);
+    if (IsCheckpointDir(entry.dir) && !IsNeeded(entry.dir)) dirs.push_back(entry.dir);
   }
   return dirs;
 }

@@ -26,6 +26,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   // another start.
   void ListAtStart() override;
   void KeepOnly(const std::vector<std::string>& needed) override;
+  void Keep(const std::string& dir) override;
   void Delete(std::string dir) override;
   void DoWork(absl::Time) override {}
   void EndCalls() override;
@@ -58,7 +59,12 @@ class StoredCheckpointDirs : public CheckpointDirs {
   };
 
   absl::Status Make(const Change& change);
+  absl::Status Mark(const std::string& dir);
   absl::Status Purge(const std::string& dir);
+  // Returns false if the directory is a row's, or is becoming one's. Otherwise it cannot leave the
+  // trash until EndTrashing.
+  bool BeginTrashing(const std::string& dir);
+  void EndTrashing();
   // Returns the error of one that failed. Moves those that are left to be made again.
   absl::Status MakeAll(std::vector<Change> changes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_);
   absl::Status ClaimOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work_mu_);
@@ -70,11 +76,13 @@ class StoredCheckpointDirs : public CheckpointDirs {
   const absl::Duration trash_kept_;
   mutable absl::Mutex mu_;
   std::vector<Change> changes_ ABSL_GUARDED_BY(mu_);
-  // Directories that came out of the trash since the start: a purge decided before must not run.
+  // Directories that came out of the trash, and that no row names yet. What was decided about them
+  // before must not happen.
   std::set<std::string> taken_ ABSL_GUARDED_BY(mu_);
-  std::string purged_ ABSL_GUARDED_BY(mu_);  // directory that is being deleted from the trash
+  // Directory that is being marked, or deleted from the trash.
+  std::string trashed_now_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> at_start_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> needed_ ABSL_GUARDED_BY(mu_);  // by KeepOnly, sorted
+  std::set<std::string> needed_ ABSL_GUARDED_BY(mu_);  // directories that rows name now
   bool knows_needed_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::string> listed_ ABSL_GUARDED_BY(mu_);              // sorted
   absl::Time listed_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // when listed_ was asked for

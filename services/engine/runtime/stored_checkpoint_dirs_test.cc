@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include "absl/synchronization/notification.h"
@@ -34,6 +35,7 @@ class SometimesAway : public DirectoryStore {
   }
   absl::Status PutIfAbsent(const std::string& name, const std::string& text) override {
     if (is_full) return absl::ResourceExhaustedError("full");
+    if (before_mark) before_mark(name);
     return DirectoryStore::PutIfAbsent(name, text);
   }
   void Cancel() override {
@@ -41,6 +43,7 @@ class SometimesAway : public DirectoryStore {
   }
   bool is_away = false;
   bool is_full = false;
+  std::function<void(const std::string& name)> before_mark;
   bool hangs = false;  // calls end when they are cancelled
   absl::Notification has_hung;
   absl::Notification is_cancelled;
@@ -178,6 +181,52 @@ TEST_CASE("StoredCheckpointDirs: a checkpoint comes back from the trash and may 
   dirs.PutBack(kOneDir);
   dirs.WorkOnce(f.now);
   CHECK(dirs.CheckInTrash(kOneDir).ok());
+}
+
+TEST_CASE("StoredCheckpointDirs: what comes back is not marked by what was decided before",
+          "[runtime]") {
+  const bool is_durable = GENERATE(false, true);
+  StoredFixture f;
+  for (const std::string& dir : {kOneDir, kOtherDir}) {
+    REQUIRE(f.objects->MarkAsTrash(dir).ok());  // by an earlier leader
+  }
+  StoredCheckpointDirs dirs(f.Stored(), /*trash_kept=*/absl::ZeroDuration());
+  dirs.ListAtStart();
+  dirs.KeepOnly({});
+  std::string taken;
+  f.store->before_mark = [&](const std::string& name) {
+    const std::string marked = name.substr(sizeof("trash/") - 1);
+    CHECK(absl::IsUnavailable(dirs.TakeFromTrash(marked)));
+    if (!taken.empty()) return;
+    taken = marked == kOneDir ? kOtherDir : kOneDir;  // its mark is still to come
+    REQUIRE(dirs.TakeFromTrash(taken).ok());
+    if (is_durable) dirs.Keep(taken);
+  };
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.objects->IsTrash(taken).value());
+  dirs.WorkOnce(f.now + absl::Hours(2));
+  dirs.WorkOnce(f.now + absl::Hours(2));
+  CHECK(f.Has(taken));
+}
+
+TEST_CASE("StoredCheckpointDirs: two adoptions of a directory leave it to the first", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.PutBack(kOneDir);
+  dirs.WorkOnce(f.now);
+  REQUIRE(dirs.TakeFromTrash(kOneDir).ok());
+  CHECK(absl::IsNotFound(dirs.TakeFromTrash(kOneDir)));
+  dirs.Keep(kOneDir);  // the first one's row
+  CHECK(absl::IsNotFound(dirs.TakeFromTrash(kOneDir)));
+  dirs.PutBack(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.objects->IsTrash(kOneDir).value());
+  REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());  // remains of a crash
+  CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
+  CHECK(dirs.ListTrash().empty());
+  dirs.Delete(kOneDir);
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOneDir));
 }
 
 TEST_CASE("StoredCheckpointDirs: a copy outlives its source", "[runtime]") {
