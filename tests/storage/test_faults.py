@@ -92,6 +92,24 @@ def test_retry_after_is_respected(server):
     assert times[1] - times[0] >= 1
 
 
+@pytest.mark.parametrize("num_failures", [0, 1])
+def test_a_copy_may_take_longer_than_the_patience(server, s3, num_failures):
+    """The store works on it, and sends nothing meanwhile. It may fail after that time, too."""
+    s3.put_object(Bucket="lathe", Key="p/source", Body=b"bytes")
+    copies = []
+
+    def before(request):
+        if "x-amz-copy-source" not in {name.lower() for name in request.headers}:
+            return None
+        copies.append(0)
+        time.sleep(3)
+        return error(503, "ServiceUnavailable") if len(copies) <= num_failures else None
+    with FaultyStore(server.port, before) as store:
+        Client(store.url, patience=1).ok("copy", "source", f"slow-{num_failures}", 5)
+    assert len(copies) == num_failures + 1
+    assert body(s3, f"p/slow-{num_failures}") == b"bytes"
+
+
 def test_the_end_of_an_upload_is_looked_up_before_it_is_repeated(server, s3, make_file):
     """The store ends the upload, and its answer is lost."""
     ends = []

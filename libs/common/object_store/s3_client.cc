@@ -213,10 +213,9 @@ void S3Client::Transfer::SetTimes() {
                    std::max(1L, static_cast<long>(absl::ToInt64Seconds(stall))));
   // Transfers of files may take long while they make progress.
   if (request_.upload || request_.download) return;
-  const absl::Duration left =
-      (request_.is_slow ? kLongestWork : options.patience) - (SteadyNow() - began_at_);
-  curl_easy_setopt(curl_, CURLOPT_TIMEOUT_MS,
-                   to_ms(std::clamp(left, absl::Seconds(1), options.patience)));
+  const absl::Duration longest = request_.is_slow ? kLongestWork : options.patience;
+  const absl::Duration left = longest - (SteadyNow() - began_at_);
+  curl_easy_setopt(curl_, CURLOPT_TIMEOUT_MS, to_ms(std::clamp(left, absl::Seconds(1), longest)));
 }
 
 void S3Client::Transfer::End(Session* session) {
@@ -308,9 +307,9 @@ absl::Status S3Client::Transfer::Repeat(absl::Status status, absl::Duration wait
   const absl::Duration pause =
       std::min(kLongestPause, kFirstPause * (int64_t{1} << std::min(num_attempts_ - 1, 10)));
   next_at_ = now + std::max(wait, pause * absl::Uniform(random, 0.5, 1.0));
-  // One attempt to move a large file may take longer than the patience.
-  const bool is_first_of_file =
-      (request_.upload || request_.download) && num_attempts_ < kMinFileAttempts;
+  // One attempt to move or copy a large file may take longer than the patience.
+  const bool is_first_of_file = (request_.upload || request_.download || request_.is_slow) &&
+                                num_attempts_ < kMinFileAttempts;
   const bool is_patient = next_at_ - began_at_ < client_.options_.patience;
   if (request_.may_repeat && (is_patient || is_first_of_file)) return absl::OkStatus();
   return absl::Status(status.code(),
