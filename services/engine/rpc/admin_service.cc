@@ -260,7 +260,7 @@ AdminService::Reactor* AdminService::GetStatus(Context* context, const v1::GetSt
 AdminService::Reactor* AdminService::ListTrash(Context* context, const v1::ListTrashRequest*,
                                                v1::ListTrashResponse* response) {
   return Read(context, [this, response] {
-    *response = DescribeTrash(runtime_, keys_);
+    ASSIGN_OR_RETURN(*response, DescribeTrash(runtime_, keys_));
     return absl::OkStatus();
   });
 }

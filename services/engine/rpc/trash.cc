@@ -121,10 +121,11 @@ absl::Status SetRun(AdoptCheckpoint& adoption) {
 
 }  // namespace
 
-v1::ListTrashResponse DescribeTrash(Runtime& runtime, const KeyRing& keys) {
+absl::StatusOr<v1::ListTrashResponse> DescribeTrash(Runtime& runtime, const KeyRing& keys) {
   v1::ListTrashResponse response;
   CheckpointDirs& dirs = runtime.checkpoint_dirs();
-  for (const std::string& dir : dirs.ListTrash()) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> trashed_dirs, dirs.ListTrash());
+  for (const std::string& dir : trashed_dirs) {
     v1::TrashedFolder& folder = *response.add_folders();
     folder.set_dir(dir);
     folder.set_size_bytes(dirs.BytesInTrash(dir));

@@ -11,7 +11,7 @@
 namespace lathe::engine {
 
 // Describes every folder in the trash by its manifest. Reads the disk.
-v1::ListTrashResponse DescribeTrash(Runtime& runtime, const KeyRing& keys);
+absl::StatusOr<v1::ListTrashResponse> DescribeTrash(Runtime& runtime, const KeyRing& keys);
 
 // Reads the manifest of a folder in the trash, and asks the store if it knows the checkpoint's run.
 // An empty `tenant` name is the tenant of the manifest. NotFound: no such folder or tenant.

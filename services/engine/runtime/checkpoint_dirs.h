@@ -47,7 +47,7 @@ class CheckpointDirs {
   virtual absl::Status TakeFromTrash(const std::string& dir) = 0;
   // Moves it to the trash again, unless a row names it.
   virtual void PutBack(std::string dir) = 0;
-  virtual std::vector<std::string> ListTrash() = 0;
+  virtual absl::StatusOr<std::vector<std::string>> ListTrash() = 0;
   virtual absl::StatusOr<std::string> ReadTextInTrash(const std::string& dir,
                                                       const std::string& file) = 0;
   virtual int64_t BytesInTrash(const std::string& dir) = 0;

@@ -138,7 +138,7 @@ void LocalCheckpointDirs::PutBack(std::string dir) {
   unnamed_.push_back(std::move(dir));
 }
 
-std::vector<std::string> LocalCheckpointDirs::ListTrash() {
+absl::StatusOr<std::vector<std::string>> LocalCheckpointDirs::ListTrash() {
   return ListCheckpointDirs(root_ / kTrash);
 }
 

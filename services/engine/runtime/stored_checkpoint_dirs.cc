@@ -101,6 +101,7 @@ void StoredCheckpointDirs::Finish(absl::Time) {
   const PeriodicTask cut_off("engine-cut-off", kFinishWithin, [this] { stored_.work->Cancel(); });
   thread_.reset();
   absl::MutexLock lock(&work_mu_);
+  if (!is_claimed_) return;  // the place may be another installation's
   for (;;) {
     Change change;
     {
@@ -284,11 +285,11 @@ absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
   return status;
 }
 
-std::vector<std::string> StoredCheckpointDirs::ListTrash() {
+absl::StatusOr<std::vector<std::string>> StoredCheckpointDirs::ListTrash() {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointObjects::Trashed> trashed,
+                   stored_.reads->ListTrash());
   std::vector<std::string> dirs;
-  const auto trashed = stored_.reads->ListTrash();
-  if (!trashed.ok()) return dirs;
-  for (const CheckpointObjects::Trashed& entry : *trashed) {
+  for (const CheckpointObjects::Trashed& entry : trashed) {
     if (IsCheckpointDir(entry.dir) && !IsNeeded(entry.dir)) dirs.push_back(entry.dir);
   }
   return dirs;

@@ -34,7 +34,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   absl::Status CheckInTrash(const std::string& dir) override;
   absl::Status TakeFromTrash(const std::string& dir) override;
   void PutBack(std::string dir) override;
-  std::vector<std::string> ListTrash() override;
+  absl::StatusOr<std::vector<std::string>> ListTrash() override;
   absl::StatusOr<std::string> ReadTextInTrash(const std::string& dir,
                                               const std::string& file) override;
   int64_t BytesInTrash(const std::string& dir) override;

@@ -38,6 +38,10 @@ class SometimesAway : public DirectoryStore {
     if (before_mark) before_mark(name);
     return DirectoryStore::PutIfAbsent(name, text);
   }
+  absl::StatusOr<std::vector<ObjectInfo>> List(const std::string& prefix) override {
+    if (is_away) return absl::UnavailableError("away");
+    return DirectoryStore::List(prefix);
+  }
   void Cancel() override {
     if (!is_cancelled.HasBeenNotified()) is_cancelled.Notify();
   }
@@ -90,7 +94,7 @@ TEST_CASE("StoredCheckpointDirs: what no row names is marked, and deleted after 
   f.Publish(kNewDir);  // made after the listing
   dirs.KeepOnly({kOneDir});
   dirs.WorkOnce(f.now);
-  CHECK(dirs.ListTrash() == std::vector<std::string>{kOtherDir});
+  CHECK(*dirs.ListTrash() == std::vector<std::string>{kOtherDir});
   CHECK(dirs.CheckInTrash(kOtherDir).ok());
   CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
   CHECK(absl::IsInvalidArgument(dirs.CheckInTrash("../x")));
@@ -100,7 +104,7 @@ TEST_CASE("StoredCheckpointDirs: what no row names is marked, and deleted after 
   dirs.WorkOnce(f.now + absl::Hours(8 * 24));  // sees the mark
   dirs.WorkOnce(f.now + absl::Hours(8 * 24));  // deletes
   CHECK_FALSE(f.Has(kOtherDir));
-  CHECK(dirs.ListTrash().empty());
+  CHECK(dirs.ListTrash()->empty());
   CHECK(f.Has(kOneDir));
   CHECK(f.Has(kNewDir));
 }
@@ -114,7 +118,7 @@ TEST_CASE("StoredCheckpointDirs: the mark of a checkpoint that a row names is re
   dirs.KeepOnly({kOneDir, kOtherDir});
   dirs.WorkOnce(f.now);
   dirs.WorkOnce(f.now);
-  CHECK(dirs.ListTrash().empty());
+  CHECK(dirs.ListTrash()->empty());
   CHECK(f.Has(kOneDir));
 }
 
@@ -143,11 +147,11 @@ TEST_CASE("StoredCheckpointDirs: a change that fails holds up no other", "[runti
   dirs.Delete(kOneDir);  // after its mark, which still fails
   dirs.WorkOnce(f.now);
   CHECK(f.Has(kOneDir));
-  CHECK(dirs.ListTrash().empty());
+  CHECK(dirs.ListTrash()->empty());
   f.store->is_full = false;
   dirs.WorkOnce(f.now);
   CHECK_FALSE(f.Has(kOneDir));
-  CHECK(dirs.ListTrash() == std::vector<std::string>{kOneDir});
+  CHECK(*dirs.ListTrash() == std::vector<std::string>{kOneDir});
 }
 
 TEST_CASE("StoredCheckpointDirs: what came out of the trash is not deleted from it", "[runtime]") {
@@ -223,7 +227,7 @@ TEST_CASE("StoredCheckpointDirs: two adoptions of a directory leave it to the fi
   CHECK_FALSE(f.objects->IsTrash(kOneDir).value());
   REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());  // remains of a crash
   CHECK(absl::IsNotFound(dirs.CheckInTrash(kOneDir)));
-  CHECK(dirs.ListTrash().empty());
+  CHECK(dirs.ListTrash()->empty());
   dirs.Delete(kOneDir);
   dirs.WorkOnce(f.now);
   CHECK_FALSE(f.Has(kOneDir));
@@ -278,6 +282,24 @@ TEST_CASE("StoredCheckpointDirs: another installation's place ends the process",
   dirs.WorkOnce(f.now);
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK(f.Has(kOneDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: a place that was never claimed is not changed at the end",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpoints stored = f.Stored();
+  stored.store_id = "other";
+  StoredCheckpointDirs dirs(stored, absl::Hours(1));
+  dirs.Delete(kOneDir);
+  dirs.Finish(f.now);
+  CHECK(f.Has(kOneDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: a trash that cannot be listed is not empty", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  f.store->is_away = true;
+  CHECK(absl::IsUnavailable(dirs.ListTrash().status()));
 }
 
 }  // namespace
