@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/digest/sha256.h"
@@ -42,6 +43,21 @@ absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std
   return absl::OkStatus();
 }
 
+// Returns true if an installation that never used an object store has copied its folders to this
+// one, so nothing has made the marker yet. FailedPrecondition: nothing was copied.
+absl::StatusOr<bool> HasCopiedFolders(CheckpointObjects& objects, Store& store) {
+  ASSIGN_OR_RETURN(const bool was_used, store.HasSecret(kStoreSecret));
+  if (was_used) return false;
+  ASSIGN_OR_RETURN(const bool names_files, store.NamesFiles());
+  if (!names_files) return false;
+  ASSIGN_OR_RETURN(const std::vector<std::string> dirs, objects.ListDirs());
+  if (!dirs.empty()) return true;
+  return absl::FailedPreconditionError(
+      absl::StrCat(objects.Address(), " has no checkpoints, and the database names some: ",
+                   "storage.files is wrong, or the folders were not copied to checkpoints/ there ",
+                   "(docs/deploy/object_storage.md)"));
+}
+
 }  // namespace
 
 absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
@@ -61,9 +77,13 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
   stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
   stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
+  // The secret says from now on that an object store was used.
+  ASSIGN_OR_RETURN(const bool has_copies, HasCopiedFolders(*stored.reads, store));
   ASSIGN_OR_RETURN(const std::string secret, store.Secret(kStoreSecret));
   stored.store_id = Sha256Hex(secret).substr(0, 32);
-  const absl::Status claimed = stored.reads->Claim(stored.store_id);
+  if (!has_copies) stored.names_files = [&store] { return store.NamesFiles(); };
+  const absl::Status claimed = ClaimPlace(stored, *stored.reads);
+  if (absl::IsNotFound(claimed)) return absl::FailedPreconditionError(claimed.message());
   if (!claimed.ok() && !absl::IsUnavailable(claimed)) return claimed;
   if (!claimed.ok()) {
     LogWarn("the object store does not answer; checkpoints cannot be saved or read until it does",

@@ -14,9 +14,9 @@ namespace lathe::engine {
 // that does not answer is claimed later. Returns empty StoredCheckpoints if the options name none.
 //
 // FailedPrecondition, PermissionDenied, InvalidArgument: the configuration is wrong. That includes
-// options that leave earlier checkpoints behind: no object store after one was used, or one while
-// `checkpoints_dir` has checkpoints. Their models would all be lost. Unavailable: the database does
-// not answer.
+// options that leave earlier checkpoints behind: no object store after one was used, one while
+// `checkpoints_dir` has checkpoints, or one that lacks those of the database. Their models would
+// all be lost. Unavailable: the database does not answer. `store` must outlive the result.
 absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
     const StorageOptions& storage, const std::filesystem::path& checkpoints_dir, Store& store);
 

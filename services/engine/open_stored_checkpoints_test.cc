@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "services/engine/store/sqlite/sqlite_store.h"
 
@@ -39,6 +40,13 @@ struct Installation {
   std::unique_ptr<SqliteStore> store;
 };
 
+void CommitCheckpoint(SqliteStore& store, const std::string& dir) {
+  const int64_t term = store.TakeLeadership()->term;
+  CheckpointRow row{.tinker_path = "tinker://m/weights/a", .model_id = "m", .tenant_id = "t"};
+  row.dir = dir;
+  REQUIRE(store.Commit(term, std::vector<Write>{PutCheckpoint{row}}, {}).ok());
+}
+
 TEST_CASE("Stored checkpoints: an engine without the option is refused once it was used",
           "[engine]") {
   const Installation one;
@@ -58,6 +66,39 @@ TEST_CASE("Stored checkpoints: checkpoints in the data directory are not left be
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains("has checkpoints"));
   CHECK(one.Open("").ok());  // no object store was used
+}
+
+TEST_CASE("Stored checkpoints: a place that lacks those of the database is refused", "[engine]") {
+  const Installation one;
+  REQUIRE(one.Open(one.Objects()).ok());
+  const fs::path marker = one.root / "objects" / "LATHE_STORE";
+  fs::remove(marker);
+  CHECK(one.Open(one.Objects()).ok());  // no checkpoint can be missing
+  CommitCheckpoint(*one.store, "c" + std::string(32, '1'));
+  CHECK(one.Open(one.Objects()).ok());
+  const absl::Status wrong = one.Open(one.Objects() + "/typo").status();
+  CHECK(absl::IsFailedPrecondition(wrong));
+  CHECK_THAT(std::string(wrong.message()), Catch::Contains("storage.files is wrong"));
+  CHECK_FALSE(fs::exists(one.root / "objects" / "typo" / "LATHE_STORE"));
+  fs::rename(marker, one.root / "moved");
+  CHECK(absl::IsFailedPrecondition(one.Open(one.Objects()).status()));
+  fs::rename(one.root / "moved", marker);  // as after a move of the whole place
+  CHECK(one.Open(one.Objects()).ok());
+}
+
+TEST_CASE("Stored checkpoints: folders move to a place that nothing has claimed", "[engine]") {
+  const Installation one;
+  const std::string dir = "c" + std::string(32, '1');
+  CommitCheckpoint(*one.store, dir);
+  const absl::Status empty = one.Open(one.Objects()).status();
+  CHECK(absl::IsFailedPrecondition(empty));
+  CHECK_THAT(std::string(empty.message()), Catch::Contains("were not copied"));
+  CHECK(one.Open("").ok());  // no object store was used
+  fs::create_directories(one.root / "objects" / "checkpoints" / dir);
+  std::ofstream(one.root / "objects" / "checkpoints" / dir / "manifest.json") << "{}\n";
+  const auto moved = one.Open(one.Objects());
+  REQUIRE(moved.ok());
+  CHECK(moved->reads->CheckOwner(moved->store_id).ok());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/digest/sha256.h"
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/files/copy_name.h"
 #include "libs/common/json/json.h"
@@ -137,36 +138,51 @@ absl::StatusOr<std::string> CheckpointObjects::ReadOwner() {
 }
 
 absl::Status CheckpointObjects::Claim(const std::string& store_id) {
-  absl::StatusOr<std::string> owner = ReadOwner();
-  if (absl::IsNotFound(owner.status())) {
-    // The store may be full, or refuse writes for now. That says nothing about the place.
-    const absl::Status made = objects_->PutIfAbsent(kMarker, store_id + "\n");
-    if (!made.ok() && !absl::IsAlreadyExists(made)) {
-      return absl::IsFailedPrecondition(made) ? made : absl::UnavailableError(made.message());
-    }
-    owner = ReadOwner();
-    if (absl::IsNotFound(owner.status())) {
-      return absl::UnavailableError(
-          absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
-    }
+  const absl::Status owned = CheckOwner(store_id);
+  if (!absl::IsNotFound(owned)) return owned;
+  // The store may be full, or refuse writes for now. That says nothing about the place.
+  const absl::Status made = objects_->PutIfAbsent(kMarker, store_id + "\n");
+  if (!made.ok() && !absl::IsAlreadyExists(made)) {
+    return absl::IsFailedPrecondition(made) ? made : absl::UnavailableError(made.message());
   }
-  RETURN_IF_ERROR(owner.status());
-  if (*owner == store_id) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "%s belongs to another installation (%s, this one is %s): give each its own prefix. If this "
-      "place's database was lost and its checkpoints are to be adopted, delete that object first",
-      objects_->AddressOf(kMarker), *owner, store_id));
+  const absl::Status claimed = CheckOwner(store_id);
+  if (!absl::IsNotFound(claimed)) return claimed;
+  return absl::UnavailableError(
+      absl::StrCat(objects_->AddressOf(kMarker), ": the store took it and does not have it"));
+}
+
+absl::Status CheckpointObjects::CheckOwner(const std::string& store_id) {
+  ASSIGN_OR_RETURN(const std::string owner, ReadOwner());
+  if (owner != store_id) {
+    return WithDetail(
+        absl::FailedPreconditionError(absl::StrFormat(
+            "%s belongs to another installation (%s, this one is %s): give each its own prefix. If "
+            "this place's database was lost and its checkpoints are to be adopted, delete that "
+            "object first",
+            objects_->AddressOf(kMarker), owner, store_id)),
+        kOfAnother);
+  }
+  absl::MutexLock lock(&mu_);
+  owner_ = owner;
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointObjects::CheckClaimed() {
   if (is_claimed_) return absl::OkStatus();
-  const absl::Status owner = ReadOwner().status();
-  if (absl::IsNotFound(owner)) {
+  const absl::StatusOr<std::string> owner = ReadOwner();
+  if (absl::IsNotFound(owner.status())) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "there is no %s: the engine uses another place; give all processes the same storage.files",
         objects_->AddressOf(kMarker)));
   }
-  RETURN_IF_ERROR(owner);
+  RETURN_IF_ERROR(owner.status());
+  absl::MutexLock lock(&mu_);
+  if (owner_.empty()) owner_ = *owner;
+  if (owner_ != *owner) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s belongs to another installation now (%s, before %s)",
+                        objects_->AddressOf(kMarker), *owner, owner_));
+  }
   is_claimed_ = true;
   return absl::OkStatus();
 }

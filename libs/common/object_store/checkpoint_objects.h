@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "libs/common/object_store/object_store.h"
 
@@ -24,11 +26,16 @@ class CheckpointObjects {
  public:
   using MakeRoom = std::function<void(int64_t bytes)>;
 
+  static constexpr char kOfAnother[] = "store_of_another";
+
   explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects);
 
-  // Makes the place that of the installation `store_id`. FailedPrecondition: it is another's, or
-  // none. Unavailable: it may work later; that includes a store that takes no writes now.
+  // Makes the place that of the installation `store_id` if it is nobody's. FailedPrecondition: it
+  // is another's (code kOfAnother), or none. Unavailable: it may work later; that includes a store
+  // that takes no writes now.
   absl::Status Claim(const std::string& store_id);
+  // As Claim, but writes nothing. NotFound: it is nobody's.
+  absl::Status CheckOwner(const std::string& store_id);
 
   // Returns the id of the installation that owns the place. NotFound: none does yet.
   absl::StatusOr<std::string> ReadOwner();
@@ -86,6 +93,7 @@ class CheckpointObjects {
   std::string AddressOf(const std::string& dir) const;
 
  private:
+  // Checks that the place has an owner, and the same one as before.
   absl::Status CheckClaimed();
   absl::Status PublishNow(const std::string& dir, const std::filesystem::path& folder);
   absl::Status FetchNow(const std::string& dir, const std::filesystem::path& into,
@@ -93,6 +101,8 @@ class CheckpointObjects {
 
   const std::shared_ptr<ObjectStore> objects_;
   std::atomic<bool> is_claimed_ = false;
+  absl::Mutex mu_;
+  std::string owner_ ABSL_GUARDED_BY(mu_);  // seen first; empty: none yet
   std::atomic<bool> is_cancelled_ = false;
 };
 

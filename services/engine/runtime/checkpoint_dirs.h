@@ -74,10 +74,17 @@ struct StoredCheckpoints {
   std::shared_ptr<CheckpointObjects> work;    // for calls that may take a minute
   std::shared_ptr<CheckpointObjects> copies;  // for copies, which a client waits for
   std::string store_id;                       // of the installation that owns the place
-  // Called if the place turns out to be another installation's, or no place at all. Nothing may be
-  // saved any more, so it should end the process.
+  // Returns whether a row of the database names files in the place. Without it, none does.
+  std::function<absl::StatusOr<bool>()> names_files = {};
+  // Called if the place turns out to be another installation's. Nothing may be saved any more, so
+  // it should end the process.
   std::function<void(const absl::Status&)> on_refused = {};
 };
+
+// Makes the place of `objects` this installation's if it is nobody's and no row names files in it.
+// NotFound: a row does. In a wrong or an emptied place, every model would be lost. Other errors as
+// CheckpointObjects::Claim.
+absl::Status ClaimPlace(const StoredCheckpoints& stored, CheckpointObjects& objects);
 
 // Returns those below `root`, or those in a store if it has objects.
 std::unique_ptr<CheckpointDirs> MakeCheckpointDirs(const std::filesystem::path& root,

@@ -217,8 +217,11 @@ void StoredCheckpointDirs::WorkOnce(absl::Time now) {
 
 absl::Status StoredCheckpointDirs::ClaimOnce() {
   if (is_claimed_) return absl::OkStatus();
-  absl::Status status = stored_.work->Claim(stored_.store_id);
+  // A marker that vanishes is never made again, because the rest may have gone with it.
+  absl::Status status = was_claimed_ ? stored_.work->CheckOwner(stored_.store_id)
+                                     : ClaimPlace(stored_, *stored_.work);
   is_claimed_ = status.ok();
+  was_claimed_ |= is_claimed_;
   if (absl::IsFailedPrecondition(status) && stored_.on_refused) stored_.on_refused(status);
   return status;
 }

@@ -91,6 +91,7 @@ class StoredCheckpointDirs : public CheckpointDirs {
   absl::Time trash_looked_at_ ABSL_GUARDED_BY(work_mu_) = absl::InfinitePast();
   bool has_failed_ ABSL_GUARDED_BY(work_mu_) = false;
   bool is_claimed_ ABSL_GUARDED_BY(work_mu_) = false;
+  bool was_claimed_ ABSL_GUARDED_BY(work_mu_) = false;  // by this process
   std::atomic<bool> is_stopping_ = false;
   std::unique_ptr<PeriodicTask> thread_;
 };

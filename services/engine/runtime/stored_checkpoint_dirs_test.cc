@@ -284,6 +284,37 @@ TEST_CASE("StoredCheckpointDirs: another installation's place ends the process",
   CHECK(f.Has(kOneDir));
 }
 
+TEST_CASE("StoredCheckpointDirs: a marker that vanished is not made again", "[runtime]") {
+  const bool was_claimed = GENERATE(false, true);
+  StoredFixture f;
+  StoredCheckpoints stored = f.Stored();
+  int num_refused = 0;
+  stored.on_refused = [&num_refused](const absl::Status&) { ++num_refused; };
+  stored.names_files = [&] { return !was_claimed; };
+  StoredCheckpointDirs dirs(stored, absl::Hours(1));
+  dirs.ListAtStart();
+  dirs.KeepOnly({kOneDir, kOtherDir});
+  if (was_claimed) dirs.WorkOnce(f.now);
+  REQUIRE(f.store->Delete("LATHE_STORE").ok());
+  dirs.WorkOnce(f.now + absl::Hours(2));
+  dirs.Delete(kOneDir);
+  dirs.WorkOnce(f.now + absl::Hours(2));
+  CHECK(absl::IsNotFound(f.objects->ReadOwner().status()));
+  CHECK(f.Has(kOneDir));
+  CHECK(num_refused == 0);
+  REQUIRE(f.store->PutText("LATHE_STORE", "id\n").ok());
+  dirs.WorkOnce(f.now + absl::Hours(2));
+  CHECK_FALSE(f.Has(kOneDir));
+}
+
+TEST_CASE("StoredCheckpointDirs: nothing is missing in a place that became another's",
+          "[runtime]") {
+  StoredFixture f;
+  REQUIRE(f.store->PutText("LATHE_STORE", "other\n").ok());
+  fs::create_directory(f.root / "into");
+  CHECK(absl::IsUnavailable(f.objects->Fetch(kNewDir, f.root / "into")));
+}
+
 TEST_CASE("StoredCheckpointDirs: a place that was never claimed is not changed at the end",
           "[runtime]") {
   StoredFixture f;

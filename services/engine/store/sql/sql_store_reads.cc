@@ -13,6 +13,9 @@ namespace {
 
 constexpr char kReadPayload[] = "SELECT bytes FROM payloads WHERE body_id = ?";
 constexpr char kHasSecret[] = "SELECT 1 FROM secrets WHERE name = ?";
+constexpr char kNamesFiles[] =
+    "SELECT 1 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE state = 1)"
+    " OR EXISTS (SELECT 1 FROM snapshots) OR EXISTS (SELECT 1 FROM versions)";
 constexpr char kFindRequest[] =
     "SELECT kind, state,"
     " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?2)"
@@ -87,6 +90,12 @@ absl::StatusOr<std::optional<std::string>> SqlStore::ReadPayload(const std::stri
 absl::StatusOr<bool> SqlStore::HasSecret(const std::string& name) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<bool> {
     return connection.Prepare(kHasSecret).Bind(name).Next();
+  });
+}
+
+absl::StatusOr<bool> SqlStore::NamesFiles() {
+  return Reading([&](SqlConnection& connection) -> absl::StatusOr<bool> {
+    return connection.Prepare(kNamesFiles).Next();
   });
 }
 

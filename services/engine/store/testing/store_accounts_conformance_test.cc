@@ -151,6 +151,22 @@ TEST_CASE("Store: listings count a bounded number of rows behind a page", "[stor
   CHECK(harness->store().ListSessions("t1", 10, 2 * kCount)->total_count == kCount);
 }
 
+TEST_CASE("Store: it names files while a checkpoint, a snapshot or a version has them", "[store]") {
+  auto harness = MakeStoreHarness();
+  CheckpointRow row = TestCheckpoint("tinker://m/weights/a", "t1", 1);
+  CHECK_FALSE(*harness->store().NamesFiles());
+  CommitAsLeader(harness->store(), {PutCheckpoint{row}});
+  CHECK(*harness->store().NamesFiles());
+  row.state = CheckpointState::kDeleted;
+  CommitAsLeader(harness->store(), {PutCheckpoint{row}});
+  CHECK_FALSE(*harness->store().NamesFiles());
+  CommitAsLeader(harness->store(), {PutSnapshot{{.snapshot_id = "c1", .model_id = "m"}}});
+  CHECK(*harness->store().NamesFiles());
+  CommitAsLeader(harness->store(),
+                 {DeleteSnapshot{"c1"}, PutVersion{{.version_id = "v", .model_id = "m"}}});
+  CHECK(*harness->store().NamesFiles());
+}
+
 TEST_CASE("Store: the newest checkpoint of a kind is found among many", "[store]") {
   auto harness = MakeStoreHarness();
   std::vector<Write> writes;
