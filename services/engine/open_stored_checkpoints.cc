@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "libs/common/digest/sha256.h"
+#include "libs/common/errors.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 
@@ -58,6 +59,11 @@ absl::StatusOr<bool> HasCopiedFolders(CheckpointObjects& objects, Store& store) 
                    "(docs/deploy/object_storage.md)"));
 }
 
+// Keys and a clock that are not valid now need no other options.
+absl::Status AsPassing(const absl::Status& status) {
+  return ErrorCode(status) == kNotValidNow ? absl::UnavailableError(status.message()) : status;
+}
+
 }  // namespace
 
 absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
@@ -78,11 +84,13 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
   stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
   // The secret says from now on that an object store was used.
-  ASSIGN_OR_RETURN(const bool has_copies, HasCopiedFolders(*stored.reads, store));
+  const absl::StatusOr<bool> has_copies = HasCopiedFolders(*stored.reads, store);
+  if (!has_copies.ok()) return AsPassing(has_copies.status());
   ASSIGN_OR_RETURN(const std::string secret, store.Secret(kStoreSecret));
   stored.store_id = Sha256Hex(secret).substr(0, 32);
-  if (!has_copies) stored.names_files = [&store] { return store.NamesFiles(); };
+  if (!*has_copies) stored.names_files = [&store] { return store.NamesFiles(); };
   const absl::Status claimed = ClaimPlace(stored, *stored.reads);
+  if (ErrorCode(claimed) == kNotValidNow) return AsPassing(claimed);
   if (absl::IsNotFound(claimed)) return absl::FailedPreconditionError(claimed.message());
   if (!claimed.ok() && !absl::IsUnavailable(claimed)) return claimed;
   if (!claimed.ok()) {

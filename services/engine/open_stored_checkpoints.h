@@ -16,7 +16,8 @@ namespace lathe::engine {
 // FailedPrecondition, PermissionDenied, InvalidArgument: the configuration is wrong. That includes
 // options that leave earlier checkpoints behind: no object store after one was used, one while
 // `checkpoints_dir` has checkpoints, or one that lacks those of the database. Their models would
-// all be lost. Unavailable: the database does not answer. `store` must outlive the result.
+// all be lost. Unavailable: the database does not answer, the keys of the object store are not
+// valid now, or this machine's clock is wrong. `store` must outlive the result.
 absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
     const StorageOptions& storage, const std::filesystem::path& checkpoints_dir, Store& store);
 

@@ -355,6 +355,17 @@ def test_a_second_installation_is_refused(lathe, server, tmp_path):
     assert "s3://lathe/lathe/LATHE_STORE belongs to another installation" in done.stderr
 
 
+@pytest.mark.parametrize("code, exit_code", [
+    ("RequestTimeTooSkewed", 69), ("ExpiredToken", 69), ("InvalidAccessKeyId", 78)])
+def test_keys_that_are_not_valid_now_need_no_other_options(server, tmp_path, code, exit_code):
+    with FaultyStore(server.port, lambda request: error(403, code)) as store:
+        done = subprocess.run(
+            [str(BIN / "lathe-engine"), "--data-dir", str(tmp_path)],
+            env={**os.environ, **server.options(prefix="skewed", url=store.url)},
+            capture_output=True, text=True, timeout=60)
+    assert done.returncode == exit_code and code in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("files", ["", "s3://lathe/somewhere-else"])
 def test_a_worker_with_another_place_gets_no_work(lathe, files):
     """Its snapshots would be where no other worker looks, and it would find none."""

@@ -12,6 +12,9 @@
 
 namespace lathe {
 
+// Code of an error that newer keys or a corrected clock end, so no option has to change.
+inline constexpr char kNotValidNow[] = "object_store_keys_not_valid_now";
+
 // The place of a process's checkpoints, as it tells another process. Both fields are empty if that
 // is the data directory.
 struct CheckpointPlace {

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
+#include "libs/common/object_store/object_store.h"
 #include "libs/common/object_store/s3_xml.h"
 
 namespace lathe {
@@ -121,6 +123,9 @@ S3Failure ReadFailure(const S3Response& response, const std::string& method,
     absl::StrAppend(&message, " (", region->second, ")");
   }
   failure.status = absl::Status(meaning.status, message);
+  if (failure.wants_other_keys || failure.code == "RequestTimeTooSkewed") {
+    failure.status = WithDetail(failure.status, kNotValidNow);
+  }
   return failure;
 }
 

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "libs/common/errors.h"
+#include "libs/common/object_store/object_store.h"
 #include "libs/common/object_store/s3_xml.h"
 
 namespace lathe {
@@ -37,6 +39,9 @@ TEST_CASE("An answer has the code that callers decide on", "[object_store]") {
   CHECK(absl::IsDataLoss(Read(416, "InvalidRange").status));
   CHECK(absl::IsInternal(Read(400, "").status));
   CHECK(Read(400, "ExpiredToken").wants_other_keys);
+  CHECK(ErrorCode(Read(400, "ExpiredToken").status) == kNotValidNow);
+  CHECK(ErrorCode(Read(403, "RequestTimeTooSkewed").status) == kNotValidNow);
+  CHECK(ErrorCode(Read(403, "InvalidAccessKeyId").status) == "permission_denied");
   CHECK_FALSE(Read(403, "AccessDenied").wants_other_keys);
 }
 

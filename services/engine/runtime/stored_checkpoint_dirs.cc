@@ -222,7 +222,8 @@ absl::Status StoredCheckpointDirs::ClaimOnce() {
                                      : ClaimPlace(stored_, *stored_.work);
   is_claimed_ = status.ok();
   was_claimed_ |= is_claimed_;
-  if (absl::IsFailedPrecondition(status) && stored_.on_refused) stored_.on_refused(status);
+  const bool is_of_another = ErrorCode(status) == CheckpointObjects::kOfAnother;
+  if (is_of_another && stored_.on_refused) stored_.on_refused(status);
   return status;
 }
 

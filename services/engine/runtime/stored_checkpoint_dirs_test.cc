@@ -42,11 +42,16 @@ class SometimesAway : public DirectoryStore {
     if (is_away) return absl::UnavailableError("away");
     return DirectoryStore::List(prefix);
   }
+  absl::StatusOr<std::string> GetText(const std::string& name, int64_t max_bytes) override {
+    if (name == "LATHE_STORE" && !marker_failure.ok()) return marker_failure;
+    return DirectoryStore::GetText(name, max_bytes);
+  }
   void Cancel() override {
     if (!is_cancelled.HasBeenNotified()) is_cancelled.Notify();
   }
   bool is_away = false;
   bool is_full = false;
+  absl::Status marker_failure;
   std::function<void(const std::string& name)> before_mark;
   bool hangs = false;  // calls end when they are cancelled
   absl::Notification has_hung;
@@ -118,7 +123,7 @@ TEST_CASE("StoredCheckpointDirs: the mark of a checkpoint that a row names is re
   dirs.KeepOnly({kOneDir, kOtherDir});
   dirs.WorkOnce(f.now);
   dirs.WorkOnce(f.now);
-  CHECK(dirs.ListTrash()->empty());
+  CHECK_FALSE(f.objects->IsTrash(kOneDir).value());
   CHECK(f.Has(kOneDir));
 }
 
@@ -195,8 +200,8 @@ TEST_CASE("StoredCheckpointDirs: what comes back is not marked by what was decid
     REQUIRE(f.objects->MarkAsTrash(dir).ok());  // by an earlier leader
   }
   StoredCheckpointDirs dirs(f.Stored(), /*trash_kept=*/absl::ZeroDuration());
-  dirs.ListAtStart();
   dirs.KeepOnly({});
+  for (const std::string& dir : {kOneDir, kOtherDir}) dirs.PutBack(dir);  // as a start does
   std::string taken;
   f.store->before_mark = [&](const std::string& name) {
     const std::string marked = name.substr(sizeof("trash/") - 1);
@@ -284,6 +289,22 @@ TEST_CASE("StoredCheckpointDirs: another installation's place ends the process",
   CHECK(f.Has(kOneDir));
 }
 
+TEST_CASE("StoredCheckpointDirs: a store that fails does not end the process", "[runtime]") {
+  StoredFixture f;
+  StoredCheckpoints stored = f.Stored();
+  int num_refused = 0;
+  stored.on_refused = [&num_refused](const absl::Status&) { ++num_refused; };
+  StoredCheckpointDirs dirs(stored, absl::Hours(1));
+  dirs.Delete(kOneDir);
+  f.store->marker_failure = absl::FailedPreconditionError("the certificate has expired");
+  dirs.WorkOnce(f.now);
+  CHECK(f.Has(kOneDir));
+  f.store->marker_failure = absl::OkStatus();
+  dirs.WorkOnce(f.now);
+  CHECK_FALSE(f.Has(kOneDir));
+  CHECK(num_refused == 0);
+}
+
 TEST_CASE("StoredCheckpointDirs: a marker that vanished is not made again", "[runtime]") {
   const bool was_claimed = GENERATE(false, true);
   StoredFixture f;
@@ -292,7 +313,6 @@ TEST_CASE("StoredCheckpointDirs: a marker that vanished is not made again", "[ru
   stored.on_refused = [&num_refused](const absl::Status&) { ++num_refused; };
   stored.names_files = [&] { return !was_claimed; };
   StoredCheckpointDirs dirs(stored, absl::Hours(1));
-  dirs.ListAtStart();
   dirs.KeepOnly({kOneDir, kOtherDir});
   if (was_claimed) dirs.WorkOnce(f.now);
   REQUIRE(f.store->Delete("LATHE_STORE").ok());
