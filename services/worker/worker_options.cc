@@ -23,8 +23,10 @@
 namespace lathe::worker {
 namespace {
 
-// A worker whose work makes no step for two minutes is declared dead.
-constexpr absl::Duration kStoragePatience = absl::Seconds(60);
+// Saves, which no other work waits for.
+constexpr absl::Duration kUploadPatience = absl::Seconds(60);
+// All work of the worker waits for a fetch. A store that sends bytes may take longer.
+constexpr absl::Duration kFetchPatience = absl::Seconds(5);
 // A store that is away does not keep a worker from loading its base model.
 constexpr absl::Duration kOwnerPatience = absl::Seconds(4);
 
@@ -262,11 +264,14 @@ absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options) {
   auto num_fetched = std::make_shared<std::atomic<int64_t>>(0);
   ASSIGN_OR_RETURN(
       std::shared_ptr<ObjectStore> objects,
-      OpenObjectStore(options.storage, kStoragePatience, [num_fetched] { ++*num_fetched; }));
+      OpenObjectStore(options.storage, kFetchPatience, [num_fetched] { ++*num_fetched; }));
+  ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> uploads,
+                   OpenObjectStore(options.storage, kUploadPatience));
   return ExecutorStorage{.cache = std::make_shared<CheckpointCache>(
                              std::make_shared<CheckpointObjects>(std::move(objects)),
                              std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
-                             options.storage.cache_mib << 20, num_fetched),
+                             options.storage.cache_mib << 20, num_fetched,
+                             std::make_shared<CheckpointObjects>(std::move(uploads))),
                          .num_fetched = std::move(num_fetched)};
 }
 

@@ -157,8 +157,10 @@ CheckpointCache::Pin::~Pin() {
 }
 
 CheckpointCache::CheckpointCache(std::shared_ptr<CheckpointObjects> objects, fs::path root,
-                                 int64_t max_bytes, std::shared_ptr<std::atomic<int64_t>> progress)
+                                 int64_t max_bytes, std::shared_ptr<std::atomic<int64_t>> progress,
+                                 std::shared_ptr<CheckpointObjects> uploads)
     : objects_(std::move(objects)),
+      uploads_(uploads != nullptr ? std::move(uploads) : objects_),
       root_(std::move(root)),
       max_bytes_(max_bytes),
       progress_(std::move(progress)) {}

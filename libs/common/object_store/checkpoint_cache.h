@@ -37,9 +37,11 @@ class CheckpointCache {
   };
 
   // `progress` grows several times a second while another process fetches what Open wants.
+  // `uploads` is the same place for those who publish, who may be more patient; null: `objects`.
   CheckpointCache(
       std::shared_ptr<CheckpointObjects> objects, std::filesystem::path root, int64_t max_bytes,
-      std::shared_ptr<std::atomic<int64_t>> progress = std::make_shared<std::atomic<int64_t>>(0));
+      std::shared_ptr<std::atomic<int64_t>> progress = std::make_shared<std::atomic<int64_t>>(0),
+      std::shared_ptr<CheckpointObjects> uploads = nullptr);
 
   // Returns the copy of `dir`, which is fetched if there is none. One process of the machine
   // fetches, the others wait for half an hour at most. Errors as CheckpointObjects::Fetch.
@@ -53,6 +55,7 @@ class CheckpointCache {
   void Trim(const std::string& kept, int64_t coming_bytes = 0);
 
   CheckpointObjects& objects() { return *objects_; }
+  CheckpointObjects& uploads() { return *uploads_; }
   std::atomic<int64_t>& progress() { return *progress_; }
 
  private:
@@ -66,6 +69,7 @@ class CheckpointCache {
   void RemoveEvenIfPinned(const std::filesystem::path& path) const;
 
   const std::shared_ptr<CheckpointObjects> objects_;
+  const std::shared_ptr<CheckpointObjects> uploads_;
   const std::filesystem::path root_;
   const int64_t max_bytes_;
   const std::shared_ptr<std::atomic<int64_t>> progress_;

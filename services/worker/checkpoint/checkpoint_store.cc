@@ -208,7 +208,7 @@ absl::StatusOr<SavedCheckpoint> CheckpointStore::Save(const std::string& dir, Ma
   ASSIGN_OR_RETURN(FileDigest digest, WriteDurably(attempt.path() / kManifestFile, json));
   // Readers on other machines have the objects before the row names them. This machine keeps its
   // attempt as its copy.
-  if (cache_ != nullptr) RETURN_IF_ERROR(cache_->objects().Publish(dir, attempt.path()));
+  if (cache_ != nullptr) RETURN_IF_ERROR(cache_->uploads().Publish(dir, attempt.path()));
   RETURN_IF_ERROR(attempt.Commit(final_dir));
   if (cache_ != nullptr) cache_->Trim(dir);
 

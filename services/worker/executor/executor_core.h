@@ -64,10 +64,11 @@ class ExecutorCore {
   void Apply(RecoveryJobDone done);
   void Apply(const SaveWritten& written) { parts_.writer.Remove(written); }
 
-  // Runs all barriers that are ready, then one unit: a training step or a sampling pass. Returns
-  // false if there is nothing to do until the next command or SaveWritten. A training step or the
-  // staging of a snapshot or save has yield points. At each one, `on_yield` is called, which may
-  // call Apply and TakeReports, and sampling passes run if it is their turn.
+  // Runs the barriers that are ready, up to one that reads a checkpoint, then one unit: a training
+  // step or a sampling pass. Returns false if there is nothing to do until the next command or
+  // SaveWritten. A training step or the staging of a snapshot or save has yield points. At each
+  // one, `on_yield` is called, which may call Apply and TakeReports, and sampling passes run if it
+  // is their turn.
   bool RunUnit(const std::function<void()>& on_yield = {});
 
   // RunUnit for one of several ranks, all of which run the same units. If there is both training

@@ -2,7 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <variant>
+#include <vector>
 
 #include "services/worker/testing/test_core.h"
 
@@ -40,6 +43,22 @@ TEST_CASE("a step on another window or applied_seq is refused and changes nothin
   CHECK(worker.State().window == std::vector<int64_t>{1});
   worker.core.Apply(Step("m", 4, 0, {1}));
   Answer<StepDone>(worker.Drain(), "m:4");
+}
+
+TEST_CASE("a unit reads one checkpoint at most, so that other work comes in between",
+          "[executor]") {
+  Worker worker;
+  worker.Apply({Train("m", 1)});
+  for (const char* id : {"a", "b"}) worker.core.Apply(LoadAdapter{id, id, 1, "missing", false});
+  CHECK(worker.core.RunUnit());
+  const std::vector<ReportEvent> first = worker.core.TakeReports();
+  const auto count = [&first](auto is_one) {
+    return std::count_if(first.begin(), first.end(),
+                         [&](const ReportEvent& event) { return is_one(event.report); });
+  };
+  CHECK(count([](const Report& report) { return std::holds_alternative<OpFailed>(report); }) == 1);
+  CHECK(count([](const Report& report) { return std::holds_alternative<Started>(report); }) == 1);
+  Answer<OpFailed>(worker.Drain(), "b");
 }
 
 double GradNorm(const StepDone& step) {
