@@ -259,7 +259,11 @@ def test_a_restored_audit_log_goes_on_where_it_was(tmp_path):
         with LatheServer(tiny_model(), store=store) as server:
             server.create_key("first")
             cluster.psql("lathe", "SELECT setval(pg_get_serial_sequence('audit', 'id'), 900)")
-            assert back_up(server, tmp_path / "backup", store).returncode == 0
+            # A table of somebody else is neither copied nor in the way of the restore.
+            cluster.psql("lathe", "CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)")
+            done = back_up(server, tmp_path / "backup", store)
+            assert done.returncode == 0 and "theirs" in done.stdout + done.stderr, done
+        assert not (tmp_path / "backup/database/theirs.copy").exists()
         url = cluster.create_database("again")
         assert restore(tmp_path / "backup", tmp_path / "data", url).returncode == 0
         with LatheServer(tiny_model(), data_dir=str(tmp_path / "data"), store=url) as server:

@@ -124,7 +124,7 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
   ASSIGN_OR_RETURN(Linked linked, LinkAll(options, pins));
   RETURN_IF_ERROR(CheckObjectStore(linked));
   RETURN_IF_ERROR(MakeDir(options.dir / "database"));
-  RETURN_IF_ERROR(linked.view->CopyTo(options.dir / "database"));
+  RETURN_IF_ERROR(linked.view->CopyTo(options.dir / "database").status());
   BackupManifest manifest{
       .lathe_version = std::string(kVersion),
       .created_at = absl::FormatTime(absl::RFC3339_sec, linked.at, absl::UTCTimeZone()),

@@ -31,9 +31,9 @@ class DatabaseView {
   virtual absl::StatusOr<std::vector<std::string>> BodyFiles() = 0;
   // Returns true if the checkpoints were kept in an object store at any time.
   virtual absl::StatusOr<bool> HasObjectStore() = 0;
-  // Writes the whole database into files below `dir`, which exists and is empty. The files are
-  // durable. Returns ResourceExhausted, naming a path, if the disk is full.
-  virtual absl::Status CopyTo(const std::filesystem::path& dir) = 0;
+  // Writes the whole database into files in `dir`, which exists and is empty, and returns their
+  // names. The files are durable. Returns ResourceExhausted, naming a path, if the disk is full.
+  virtual absl::StatusOr<std::vector<std::string>> CopyTo(const std::filesystem::path& dir) = 0;
 };
 
 // Opens a view of the database of `setting` (see OpenStore). Returns FailedPrecondition if there is

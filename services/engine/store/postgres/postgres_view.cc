@@ -64,8 +64,8 @@ class PostgresView final : public DatabaseView {
         [&]() -> absl::StatusOr<bool> { return HasSecret(connection_, kObjectStoreId); });
   }
 
-  absl::Status CopyTo(const std::filesystem::path& dir) override {
-    return Translated([&] { return WriteTables(connection_, dir); });
+  absl::StatusOr<std::vector<std::string>> CopyTo(const std::filesystem::path& dir) override {
+    return Translated([&] { return WriteTables(connection_, schema_.version, dir); });
   }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/files/new_file.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/postgres/migrate.h"
 
@@ -62,14 +65,35 @@ absl::Status WriteTable(PostgresConnection& connection, const std::string& table
   return file.Sync();
 }
 
-absl::Status WriteSequences(PostgresConnection& connection, const fs::path& path) {
+using Tables = std::set<std::string, std::less<>>;
+
+Tables ListTables(PostgresConnection& connection) {
+  const std::vector<std::string> tables = Texts(connection, kListTables);
+  return {tables.begin(), tables.end()};
+}
+
+void WarnAboutOthers(const Tables& others, const char* what) {
+  if (others.empty()) return;
+  LogWarn(what, {{"tables", absl::StrJoin(others, ", ")}});
+}
+
+Tables Without(const Tables& all, const Tables& some) {
+  Tables left;
+  std::ranges::set_difference(all, some, std::inserter(left, left.end()));
+  return left;
+}
+
+absl::Status WriteSequences(PostgresConnection& connection, const Tables& tables,
+                            const fs::path& path) {
   NewFile file(path);
   RETURN_IF_ERROR(file.Open());
   Query query = connection.Prepare(kListSequences);
   while (query.Next()) {
     const std::string table = query.Text();
     const std::string column = query.Text();
-    RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, query.Int())));
+    const int64_t value = query.Int();
+    if (!tables.contains(table)) continue;
+    RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, value)));
   }
   return file.Sync();
 }
@@ -106,13 +130,39 @@ absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path)
 
 }  // namespace
 
-bool HasNoTables(PostgresConnection& connection) { return Texts(connection, kListTables).empty(); }
+bool HasNoTables(PostgresConnection& connection) { return ListTables(connection).empty(); }
 
-absl::Status WriteTables(PostgresConnection& connection, const fs::path& dir) {
-  for (const std::string& table : Texts(connection, kListTables)) {
-    RETURN_IF_ERROR(WriteTable(connection, table, dir / (table + kTableSuffix)));
+std::set<std::string, std::less<>> TablesOf(const Schema& schema) {
+  Tables tables = {"schema_version"};
+  for (const Migration& step : schema.migrations) {
+    const std::vector<std::string> parts = absl::StrSplit(step.postgres, "CREATE TABLE ");
+    for (size_t i = 1; i < parts.size(); ++i) {
+      tables.insert(parts[i].substr(0, parts[i].find_first_of(" (")));
+    }
   }
-  return WriteSequences(connection, dir / kSequences);
+  return tables;
+}
+
+absl::StatusOr<std::vector<std::string>> WriteTables(PostgresConnection& connection,
+                                                     int64_t schema_version, const fs::path& dir) {
+  const Tables all = ListTables(connection);
+  Tables tables = all;
+  Schema schema = OwnSchema();
+  // Which tables a later release has made is unknown here.
+  if (schema_version <= schema.version()) {
+    schema.migrations = schema.migrations.first(static_cast<size_t>(schema_version));
+    const Tables others = Without(all, TablesOf(schema));
+    WarnAboutOthers(others, "tables that are not Lathe's are left out of the backup");
+    tables = Without(all, others);
+  }
+  std::vector<std::string> files;
+  for (const std::string& table : tables) {
+    files.push_back(table + kTableSuffix);
+    RETURN_IF_ERROR(WriteTable(connection, table, dir / files.back()));
+  }
+  files.emplace_back(kSequences);
+  RETURN_IF_ERROR(WriteSequences(connection, tables, dir / kSequences));
+  return files;
 }
 
 absl::Status ReadTables(PostgresConnection& connection, const Schema& schema, const fs::path& dir) {

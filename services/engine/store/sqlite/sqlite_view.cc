@@ -1,4 +1,5 @@
 #include <SQLiteCpp/Backup.h>
+#include <sqlite3.h>
 
 #include <fstream>
 #include <set>
@@ -65,19 +66,26 @@ class SqliteView final : public DatabaseView {
         [&]() -> absl::StatusOr<bool> { return HasSecret(connection_, kObjectStoreId); });
   }
 
-  absl::Status CopyTo(const fs::path& dir) override {
+  absl::StatusOr<std::vector<std::string>> CopyTo(const fs::path& dir) override {
     const fs::path path = dir / kCopy;
-    const absl::Status status = Guarded([&] {
+    const absl::Status status = Guarded([&]() -> absl::Status {
       Connection copy(path.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
       // All pages in one step, under the read transaction of the source.
-      SQLite::Backup(copy.database(), connection_.database()).executeStep(-1);
+      const int outcome = SQLite::Backup(copy.database(), connection_.database()).executeStep(-1);
+      if (outcome != SQLITE_DONE) return NotCopied(path, outcome);
       return Check(copy, path);
     });
     RETURN_IF_ERROR(WithPath(status, path));
-    return SyncDirectory(dir);
+    RETURN_IF_ERROR(SyncDirectory(dir));
+    return std::vector<std::string>{kCopy};
   }
 
  private:
+  static absl::Status NotCopied(const fs::path& path, int outcome) {
+    return absl::UnavailableError(absl::StrFormat("the database was not copied to %s: %s",
+                                                  path.string(), sqlite3_errstr(outcome)));
+  }
+
   static absl::Status Check(Connection& copy, const fs::path& path) {
     copy.Execute(kWithoutLog);
     Query read = copy.Prepare(kReadCopy);
