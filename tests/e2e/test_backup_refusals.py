@@ -149,6 +149,15 @@ def test_restore_refuses_changed_files(backup, tmp_path):
     assert f"{changed} does not exist" in refused(backup, tmp_path / "data")
 
 
+def test_a_restore_that_fails_leaves_what_was_there(backup, tmp_path):
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (data_dir / "engine.lock").touch()
+    # It fails after the files are in their places.
+    told = refused(backup, data_dir, "--store", f"sqlite:{tmp_path}/none/lathe.db")
+    assert f"{tmp_path}/none/lathe.db" in told
+
+
 def test_restore_refuses_a_changed_manifest(backup, tmp_path):
     path = backup / "backup.json"
     whole = path.read_text()

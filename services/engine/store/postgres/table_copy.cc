@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -15,7 +16,6 @@
 #include "libs/common/files/new_file.h"
 #include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/postgres/migrate.h"
 
 namespace lathe::engine {
 namespace {
@@ -83,6 +83,18 @@ Tables Without(const Tables& all, const Tables& some) {
   return left;
 }
 
+// Returns the tables with a file in `dir`.
+absl::StatusOr<Tables> CopiedTables(const fs::path& dir) {
+  Tables tables;
+  std::error_code error;
+  fs::directory_iterator it(dir, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == kTableSuffix) tables.insert(it->path().stem().string());
+  }
+  if (!error) return tables;
+  return absl::ErrnoToStatus(error.value(), absl::StrFormat("cannot list %s", dir.string()));
+}
+
 absl::Status WriteSequences(PostgresConnection& connection, const Tables& tables,
                             const fs::path& path) {
   NewFile file(path);
@@ -113,7 +125,8 @@ absl::Status ReadTable(PostgresConnection& connection, const fs::path& path) {
   return absl::DataLossError(absl::StrFormat("cannot read %s", path.string()));
 }
 
-absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path) {
+absl::Status ReadSequences(PostgresConnection& connection, const Tables& tables,
+                           const fs::path& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> parts = absl::StrSplit(line, '\t');
@@ -121,7 +134,7 @@ absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path)
     if (parts.size() != 3 || !absl::SimpleAtoi(parts[2], &value)) {
       return absl::DataLossError(absl::StrFormat("%s: unknown line %s", path.string(), line));
     }
-    if (value == 0) continue;
+    if (value == 0 || !tables.contains(parts[0])) continue;
     Query set = connection.Prepare(kSetSequence);
     set.Bind(parts[0], parts[1], value).Next();
   }
@@ -165,19 +178,22 @@ absl::StatusOr<std::vector<std::string>> WriteTables(PostgresConnection& connect
   return files;
 }
 
-absl::Status ReadTables(PostgresConnection& connection, const Schema& schema, const fs::path& dir) {
-  std::vector<fs::path> tables;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    if (entry.path().extension() == kTableSuffix) tables.push_back(entry.path());
+absl::Status CheckTables(PostgresConnection& connection, const fs::path& dir) {
+  ASSIGN_OR_RETURN(const Tables copied, CopiedTables(dir));
+  const Tables made = ListTables(connection);
+  WarnAboutOthers(Without(copied, made), "tables that are not Lathe's are not restored");
+  const Tables missing = Without(made, copied);
+  if (missing.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("%s has no table %s", dir.string(), absl::StrJoin(missing, ", ")));
+}
+
+absl::Status ReadTables(PostgresConnection& connection, const fs::path& dir) {
+  const Tables tables = ListTables(connection);
+  for (const std::string& table : tables) {
+    RETURN_IF_ERROR(ReadTable(connection, dir / (table + kTableSuffix)));
   }
-  std::ranges::sort(tables);
-  connection.Begin();
-  MakeSchema(connection, schema);
-  for (const fs::path& table : tables) RETURN_IF_ERROR(ReadTable(connection, table));
-  RETURN_IF_ERROR(ReadSequences(connection, dir / kSequences));
-  connection.Commit();
-  connection.Execute("ANALYZE");
-  return absl::OkStatus();
+  return ReadSequences(connection, tables, dir / kSequences);
 }
 
 }  // namespace lathe::engine

@@ -29,9 +29,12 @@ absl::StatusOr<std::vector<std::string>> WriteTables(PostgresConnection& connect
                                                      int64_t schema_version,
                                                      const std::filesystem::path& dir);
 
-// Makes the tables of `schema` and fills them from such files, in one transaction. Throws the
+// Returns DataLoss if a table of the connection has no such file. Logs the names of files that have
+// no table. Throws the exceptions of libpqxx.
+absl::Status CheckTables(PostgresConnection& connection, const std::filesystem::path& dir);
+
+// Fills all tables from such files, in the transaction that the caller has begun. Throws the
 // exceptions of libpqxx.
-absl::Status ReadTables(PostgresConnection& connection, const Schema& schema,
-                        const std::filesystem::path& dir);
+absl::Status ReadTables(PostgresConnection& connection, const std::filesystem::path& dir);
 
 }  // namespace lathe::engine

@@ -100,22 +100,7 @@ class SqliteView final : public DatabaseView {
   SchemaState schema_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<DatabaseView>> ViewSqlite(const fs::path& database) {
-  std::error_code error;
-  if (!fs::exists(database, error)) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("there is no database %s", database.string()));
-  }
-  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<DatabaseView>> {
-    auto view = std::make_unique<SqliteView>(database);
-    RETURN_IF_ERROR(CheckReadable(view->schema(), OwnSchema()));
-    return view;
-  });
-}
-
-absl::Status CheckSqliteRestorable(const DatabaseCopy& copy, const fs::path& database) {
+absl::Status CheckRestorable(const DatabaseCopy& copy, const fs::path& database) {
   std::error_code error;
   // A log without its database would be applied to the restored one.
   for (const char* const suffix : {"", "-wal", "-journal"}) {
@@ -130,7 +115,7 @@ absl::Status CheckSqliteRestorable(const DatabaseCopy& copy, const fs::path& dat
   });
 }
 
-absl::Status RestoreSqlite(const DatabaseCopy& copy, const fs::path& database) {
+absl::Status Restore(const DatabaseCopy& copy, const fs::path& database) {
   // A name that no engine opens, until the file is complete.
   const fs::path part = database.string() + ".restored";
   std::error_code error;
@@ -147,12 +132,49 @@ absl::Status RestoreSqlite(const DatabaseCopy& copy, const fs::path& database) {
     return absl::DataLossError(absl::StrFormat("cannot read %s", (copy.dir / kCopy).string()));
   }
   RETURN_IF_ERROR(file.Sync());
-  fs::rename(part, database, error);
+  // Unlike a rename, a link replaces no database that somebody has made meanwhile.
+  fs::create_hard_link(part, database, error);
+  std::error_code ignored;
+  fs::remove(part, ignored);
   if (error) {
-    return absl::InternalError(
-        absl::StrFormat("cannot make %s: %s", database.string(), error.message()));
+    return absl::ErrnoToStatus(error.value(), absl::StrFormat("cannot make %s", database.string()));
   }
-  return SyncDirectory(fs::absolute(database).parent_path());
+  const absl::Status status = SyncDirectory(fs::absolute(database).parent_path());
+  if (!status.ok()) fs::remove(database, ignored);
+  return status;
+}
+
+class SqliteRestore final : public DatabaseRestore {
+ public:
+  SqliteRestore(DatabaseCopy copy, fs::path database)
+      : copy_(std::move(copy)), database_(std::move(database)) {}
+
+  absl::Status Fill() override { return Restore(copy_, database_); }
+
+ private:
+  const DatabaseCopy copy_;
+  const fs::path database_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DatabaseView>> ViewSqlite(const fs::path& database) {
+  std::error_code error;
+  if (!fs::exists(database, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("there is no database %s", database.string()));
+  }
+  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<DatabaseView>> {
+    auto view = std::make_unique<SqliteView>(database);
+    RETURN_IF_ERROR(CheckReadable(view->schema(), OwnSchema()));
+    return view;
+  });
+}
+
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginSqliteRestore(const DatabaseCopy& copy,
+                                                                    const fs::path& database) {
+  RETURN_IF_ERROR(CheckRestorable(copy, database));
+  return std::make_unique<SqliteRestore>(copy, database);
 }
 
 }  // namespace lathe::engine
