@@ -205,6 +205,15 @@ def test_backup_refuses_a_folder_that_is_not_empty_and_a_place_without_a_databas
     assert not (tmp_path / "out").exists()
 
 
+def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path):
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / "database",
+        "-e", "trace=getdents64", "-e", "inject=getdents64:error=EIO"))
+    assert done.returncode == IO_ERROR and "cannot list" in done.stderr, done
+    # The folder with this fault cannot be removed either.
+    assert not (tmp_path / "out" / "backup.json").exists()
+
+
 def test_backup_refuses_checkpoints_in_an_object_store(server, tmp_path):
     told = back_up(server, tmp_path / "out",
                    env={"LATHE_STORAGE__FILES": "s3://bucket/prefix"})

@@ -106,7 +106,8 @@ void CompareWithManifest(const fs::path& root, const std::string& dir,
 }
 
 absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
-  for (const std::string& path : ListFiles(root, "")) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(root));
+  for (const std::string& path : files) {
     ASSIGN_OR_RETURN(manifest.files.emplace_back(), DigestFile(root, path));
   }
   std::error_code error;
@@ -142,7 +143,8 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
 }  // namespace
 
 absl::StatusOr<BackupManifest> MakeBackup(const BackupOptions& options) {
-  if (const std::string entry = FirstEntry(options.dir, {"lost+found"}); !entry.empty()) {
+  ASSIGN_OR_RETURN(const std::string entry, FirstEntry(options.dir, {"lost+found"}));
+  if (!entry.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s is not empty: it has %s; name a new folder", options.dir.string(), entry));
   }

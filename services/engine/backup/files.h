@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +11,9 @@
 #include "services/engine/backup/backup_manifest.h"
 
 namespace lathe::engine {
+
+// Returns OK without an error, and DataLoss or another status for one of listing `dir`.
+absl::Status ListStatus(const std::error_code& error, const std::filesystem::path& dir);
 
 // Makes `to` a hard link of the file `from`, or a durable copy if they are on two file systems.
 // NotFound: `from` does not exist.
@@ -26,11 +30,13 @@ absl::StatusOr<BackupFile> DigestFile(const std::filesystem::path& root, const s
 absl::Status MakeDir(const std::filesystem::path& dir);
 
 // Returns the name of an entry of `dir` that is none of `allowed`; empty: there is none, or no such
-// directory.
-std::string FirstEntry(const std::filesystem::path& dir, const std::vector<std::string>& allowed);
+// directory. An error: `dir` cannot be listed.
+absl::StatusOr<std::string> FirstEntry(const std::filesystem::path& dir,
+                                       const std::vector<std::string>& allowed);
 
-// Returns the paths of all files below `root`/`part`, relative to `root`, sorted.
-std::vector<std::string> ListFiles(const std::filesystem::path& root, const std::string& part);
+// Returns the paths of all files below `root`, relative to it, sorted. Leaves out
+// `root`/lost+found. An error: a directory cannot be listed.
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::filesystem::path& root);
 
 // Moves every file below `from` to the same path below `to`, over file systems too.
 absl::Status MoveFiles(const std::filesystem::path& from, const std::filesystem::path& to);

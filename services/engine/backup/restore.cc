@@ -79,8 +79,9 @@ absl::StatusOr<BackupManifest> RestoreBackup(const BackupOptions& options) {
   const DatabaseCopy copy{.kind = manifest.store,
                           .schema_version = manifest.schema_version,
                           .dir = options.dir / "database"};
-  if (const std::string entry = FirstEntry(options.data_dir, {"lost+found", kPart, kLock});
-      !entry.empty()) {
+  ASSIGN_OR_RETURN(const std::string entry,
+                   FirstEntry(options.data_dir, {"lost+found", kPart, kLock}));
+  if (!entry.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s is not empty: it has %s; restore into a new place", options.data_dir.string(), entry));
   }
