@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "libs/common/json/json.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
 #include "services/engine/backup/backup_files.h"
@@ -49,6 +48,7 @@ std::vector<std::string> MissingTwice(std::vector<std::string> before,
 absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
   std::vector<std::string> missing_before;
   for (int tries = 0; tries < kMaxTries; ++tries) {
+    pins.LinkPresent();
     Linked linked{.at = absl::Now()};
     ASSIGN_OR_RETURN(linked.view, ViewDatabase(options.store, options.data_dir));
     ASSIGN_OR_RETURN(const NeededFiles needed, FindNeededFiles(*linked.view));
@@ -78,30 +78,21 @@ absl::Status CheckObjectStore(const Linked& linked) {
       "does not read (docs/deploy/backup.md)"));
 }
 
-// Digests that the manifest of a checkpoint has, by file.
-std::map<std::string, std::string> DigestsIn(const fs::path& manifest) {
-  std::map<std::string, std::string> digests;
-  const absl::StatusOr<Json> json = ReadJsonFile(manifest);
-  if (!json.ok() || !json->is_object()) return digests;
-  for (const Json& file : json->value("files", Json::array())) {
-    const absl::StatusOr<std::string> name = JsonString(file, "name");
-    const absl::StatusOr<std::string> sha256 = JsonString(file, "sha256");
-    if (name.ok() && sha256.ok()) digests[*name] = *sha256;
-  }
-  return digests;
-}
-
-// Adds the files of a checkpoint that are missing or differ from its manifest to `damaged`.
-void CompareWithManifest(const fs::path& root, const std::string& dir,
-                         const std::vector<BackupFile>& files, std::vector<std::string>& damaged) {
-  std::map<std::string, std::string> present;
+// Adds the files of checkpoints that are missing or differ from their manifests to `damaged`.
+void CompareWithManifests(const fs::path& root, const std::vector<BackupFile>& files,
+                          std::vector<std::string>& damaged) {
+  std::unordered_map<std::string, const BackupFile*> present;
+  for (const BackupFile& file : files) present[file.path] = &file;
   for (const BackupFile& file : files) {
-    if (absl::StartsWith(file.path, dir + "/")) present[file.path] = file.sha256;
-  }
-  for (const auto& [name, sha256] : DigestsIn(root / dir / "manifest.json")) {
-    const std::string path = absl::StrCat(dir, "/", name);
-    const auto found = present.find(path);
-    if (found == present.end() || found->second != sha256) damaged.push_back(path);
+    const fs::path path(file.path);
+    if (!absl::StartsWith(file.path, "checkpoints/") || path.filename() != "manifest.json")
+      continue;
+    for (const BackupFile& listed : FilesOfCheckpoint(root / path)) {
+      const std::string named = (path.parent_path() / listed.path).string();
+      const auto found = present.find(named);
+      const bool is_whole = found != present.end() && found->second->sha256 == listed.sha256;
+      if (!is_whole) damaged.push_back(named);
+    }
   }
 }
 
@@ -110,13 +101,10 @@ absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
   for (const std::string& path : files) {
     ASSIGN_OR_RETURN(manifest.files.emplace_back(), DigestFile(root, path));
   }
-  std::error_code error;
-  for (fs::directory_iterator it(root / "checkpoints", error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string dir = fs::relative(it->path(), root).string();
-    CompareWithManifest(root, dir, manifest.files, manifest.damaged);
-  }
+  CompareWithManifests(root, manifest.files, manifest.damaged);
   std::ranges::sort(manifest.damaged);
+  const auto again = std::ranges::unique(manifest.damaged);
+  manifest.damaged.erase(again.begin(), again.end());
   return absl::OkStatus();
 }
 
