@@ -205,6 +205,19 @@ def test_backup_refuses_a_folder_that_is_not_empty_and_a_place_without_a_databas
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
+    """Reads of one file fail with EIO."""
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    unreadable = sorted(root.glob("c*/adapter_model.safetensors"))[0].relative_to(root.parent)
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / unreadable,
+        "-e", "trace=read", "-e", "inject=read:error=EIO"))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == f"{unreadable} is missing or damaged in the data directory\n"
+    listed = {one["path"] for one in json.loads((tmp_path / "out/backup.json").read_text())["files"]}
+    assert str(unreadable) not in listed and len(listed) > 3
+
+
 def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path):
     done = back_up(server, tmp_path / "out", prefix=(
         "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / "database",
@@ -212,6 +225,22 @@ def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path):
     assert done.returncode == IO_ERROR and "cannot list" in done.stderr, done
     # The folder with this fault cannot be removed either.
     assert not (tmp_path / "out" / "backup.json").exists()
+
+
+def test_a_missing_body_of_an_unfinished_request_is_named(tmp_path):
+    data_dir = tmp_path / "data"
+    with LatheServer(tiny_model(), data_dir=str(data_dir)) as server:
+        api = RawApi(server)
+        RawModel(api).loss()
+        api.close()
+    with sqlite3.connect(data_dir / "lathe.db") as db:
+        db.execute("UPDATE requests SET body_id = 'gone', state = 1 WHERE rowid ="
+                   " (SELECT max(rowid) FROM requests WHERE op_class = 1)")
+        assert db.total_changes == 1
+    db.close()
+    done = back_up(server, tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == "bodies/gone is missing or damaged in the data directory\n"
 
 
 def test_backup_refuses_checkpoints_in_an_object_store(server, tmp_path):

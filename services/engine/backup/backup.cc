@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
@@ -55,9 +56,11 @@ absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
     ASSIGN_OR_RETURN(const std::vector<std::string> missing, pins.Link(needed));
     linked.damaged = MissingTwice(missing_before, missing);
     if (linked.damaged.size() == missing.size()) {
-      // A row keeps the id of a body that was dropped, because a snapshot has what it added.
-      std::erase_if(linked.damaged,
-                    [](const std::string& path) { return absl::StartsWith(path, "bodies/"); });
+      std::erase_if(linked.damaged, [&](const std::string& path) {
+        absl::string_view body_id = path;
+        return absl::ConsumePrefix(&body_id, "bodies/") &&
+               !needed.unfinished_bodies.contains(std::string(body_id));
+      });
       return linked;
     }
     missing_before = missing;
@@ -99,7 +102,14 @@ void CompareWithManifests(const fs::path& root, const std::vector<BackupFile>& f
 absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(root));
   for (const std::string& path : files) {
-    ASSIGN_OR_RETURN(manifest.files.emplace_back(), DigestFile(root, path));
+    absl::StatusOr<BackupFile> file = DigestFile(root, path);
+    if (file.ok()) {
+      manifest.files.push_back(*std::move(file));
+    } else if (absl::IsDataLoss(file.status()) && !absl::StartsWith(path, "database/")) {
+      manifest.damaged.push_back(path);
+    } else {
+      return file.status();
+    }
   }
   CompareWithManifests(root, manifest.files, manifest.damaged);
   std::ranges::sort(manifest.damaged);
@@ -121,7 +131,8 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
       .schema_version = linked.view->schema_version(),
       .damaged = std::move(linked.damaged)};
   linked.view.reset();
-  RETURN_IF_ERROR(MoveFiles(pins.root(), options.dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(pins.root(), options.dir));
+  manifest.damaged.insert(manifest.damaged.end(), unreadable.begin(), unreadable.end());
   RETURN_IF_ERROR(ListBackup(options.dir, manifest));
   RETURN_IF_ERROR(SyncTree(options.dir));
   RETURN_IF_ERROR(WriteBackupManifest(options.dir, manifest));

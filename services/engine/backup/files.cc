@@ -34,7 +34,7 @@ absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
                                       const std::function<absl::Status(std::string_view)>& take) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);
-  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path.string()));
+  if (!file) return ReadError(errno, absl::StrCat("cannot read ", path.string()));
   Sha256 digest;
   BackupFile read;
   std::string piece(kPieceBytes, '\0');
@@ -44,7 +44,7 @@ absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
     RETURN_IF_ERROR(take({piece.data(), size}));
   }
   if (std::ferror(file.get())) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path.string()));
+    return ReadError(errno, absl::StrCat("cannot read ", path.string()));
   }
   read.sha256 = digest.FinishHex();
   return read;
@@ -144,13 +144,19 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const fs::path& root) {
   return files;
 }
 
-absl::Status MoveFiles(const fs::path& from, const fs::path& to) {
+absl::StatusOr<std::vector<std::string>> MoveFiles(const fs::path& from, const fs::path& to) {
+  std::vector<std::string> unreadable;
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(from));
   for (const std::string& file : files) {
     RETURN_IF_ERROR(MakeDir((to / file).parent_path()));
-    RETURN_IF_ERROR(MoveFile(from / file, to / file));
+    const absl::Status status = MoveFile(from / file, to / file);
+    if (absl::IsDataLoss(status)) {
+      unreadable.push_back(file);
+    } else {
+      RETURN_IF_ERROR(status);
+    }
   }
-  return absl::OkStatus();
+  return unreadable;
 }
 
 absl::Status SyncTree(const fs::path& root) {

@@ -49,5 +49,21 @@ TEST_CASE("BackupFiles: a folder that cannot be listed is neither empty nor list
   fs::permissions(dir.path() / "closed", fs::perms::owner_all);
 }
 
+TEST_CASE("BackupFiles: an unreadable file is told from one that is missing", "[backup]") {
+  // Its first page is mapped nowhere, so a read gives EIO.
+  CHECK(absl::IsDataLoss(DigestFile("/proc/self", "mem").status()));
+  CHECK(absl::IsNotFound(DigestFile("/proc/self", "none").status()));
+  const TempDir dir;
+  CHECK(absl::IsDataLoss(CopyFile("/proc/self/mem", dir.path() / "copy").status()));
+  CHECK_FALSE(fs::exists(dir.path() / "copy"));
+  Make(dir.path() / "closed");
+  const OtherUser user(dir.path());
+  fs::permissions(dir.path() / "closed", fs::perms::none);
+  CHECK(absl::IsDataLoss(DigestFile(dir.path(), "closed").status()));
+  // An error of the target is none of the source.
+  const absl::Status status = CopyFile(dir.path() / "closed", "/proc/none").status();
+  CHECK_FALSE((status.ok() || absl::IsDataLoss(status)));
+}
+
 }  // namespace
 }  // namespace lathe::engine

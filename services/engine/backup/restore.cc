@@ -1,5 +1,7 @@
 #include <memory>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -66,7 +68,10 @@ absl::Status FillDataDir(const BackupOptions& options, const BackupManifest& man
   fs::remove_all(part, ignored);
   RETURN_IF_ERROR(MakeDir(part));
   RETURN_IF_ERROR(CopyFiles(manifest, options.dir, part));
-  RETURN_IF_ERROR(MoveFiles(part, options.data_dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(part, options.data_dir));
+  if (!unreadable.empty()) {
+    return absl::DataLossError(absl::StrFormat("cannot read %s", (part / unreadable[0]).string()));
+  }
   fs::remove_all(part, ignored);
   RETURN_IF_ERROR(SyncTree(options.data_dir));
   return database.Fill();
