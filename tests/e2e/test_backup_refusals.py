@@ -218,11 +218,16 @@ def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
     assert str(unreadable) not in listed and len(listed) > 3
 
 
-def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path):
+@pytest.mark.parametrize(("fault", "told"), [
+    ("error=EIO", "cannot list"),
+    # As if the folder had no more entries.
+    ("retval=0", "was written and is not in the backup"),
+])
+def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path, fault, told):
     done = back_up(server, tmp_path / "out", prefix=(
         "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / "database",
-        "-e", "trace=getdents64", "-e", "inject=getdents64:error=EIO"))
-    assert done.returncode == IO_ERROR and "cannot list" in done.stderr, done
+        "-e", "trace=getdents64", "-e", f"inject=getdents64:{fault}"))
+    assert done.returncode == IO_ERROR and told in done.stderr, done
     # The folder with this fault cannot be removed either.
     assert not (tmp_path / "out" / "backup.json").exists()
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <system_error>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -99,7 +100,20 @@ void CompareWithManifests(const fs::path& root, const std::vector<BackupFile>& f
   }
 }
 
-absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
+// Fails unless each of `expected` is in `manifest`. A file system that loses entries of a directory
+// must not make a backup that counts as complete.
+absl::Status CheckHasAll(const BackupManifest& manifest, const std::vector<std::string>& expected) {
+  std::unordered_set<std::string> present(manifest.damaged.begin(), manifest.damaged.end());
+  for (const BackupFile& file : manifest.files) present.insert(file.path);
+  for (const std::string& path : expected) {
+    if (present.contains(path)) continue;
+    return absl::DataLossError(absl::StrCat(path, " was written and is not in the backup"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ListBackup(const fs::path& root, const std::vector<std::string>& expected,
+                        BackupManifest& manifest) {
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(root));
   for (const std::string& path : files) {
     absl::StatusOr<BackupFile> file = DigestFile(root, path);
@@ -111,6 +125,7 @@ absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
       return file.status();
     }
   }
+  RETURN_IF_ERROR(CheckHasAll(manifest, expected));
   CompareWithManifests(root, manifest.files, manifest.damaged);
   std::ranges::sort(manifest.damaged);
   const auto again = std::ranges::unique(manifest.damaged);
@@ -123,7 +138,10 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
   ASSIGN_OR_RETURN(Linked linked, LinkAll(options, pins));
   RETURN_IF_ERROR(CheckObjectStore(linked));
   RETURN_IF_ERROR(MakeDir(options.dir / "database"));
-  RETURN_IF_ERROR(linked.view->CopyTo(options.dir / "database").status());
+  ASSIGN_OR_RETURN(std::vector<std::string> expected,
+                   linked.view->CopyTo(options.dir / "database"));
+  for (std::string& file : expected) file.insert(0, "database/");
+  expected.insert(expected.end(), pins.files().begin(), pins.files().end());
   BackupManifest manifest{
       .lathe_version = std::string(kVersion),
       .created_at = absl::FormatTime(absl::RFC3339_sec, linked.at, absl::UTCTimeZone()),
@@ -133,7 +151,7 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
   linked.view.reset();
   ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(pins.root(), options.dir));
   manifest.damaged.insert(manifest.damaged.end(), unreadable.begin(), unreadable.end());
-  RETURN_IF_ERROR(ListBackup(options.dir, manifest));
+  RETURN_IF_ERROR(ListBackup(options.dir, expected, manifest));
   RETURN_IF_ERROR(SyncTree(options.dir));
   RETURN_IF_ERROR(WriteBackupManifest(options.dir, manifest));
   return manifest;
