@@ -205,6 +205,14 @@ def test_backup_refuses_a_folder_that_is_not_empty_and_a_place_without_a_databas
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("part", ["checkpoints", "bodies"])
+def test_backup_refuses_a_folder_that_belongs_to_the_service(server, part):
+    out = pathlib.Path(server.data_dir, part, "mine")
+    told = back_up(server, out)
+    assert told.returncode == CONFIGURATION and "belongs to the service" in told.stderr, told
+    assert not out.exists()
+
+
 def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
     """Reads of one file fail with EIO."""
     root = pathlib.Path(server.data_dir, "checkpoints")
@@ -292,3 +300,4 @@ def test_a_second_backup_at_once_is_refused(server, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = back_up(server, tmp_path / "out")
     assert told.returncode == CONFIGURATION and "another backup of" in told.stderr
+    assert not (tmp_path / "out").exists()

@@ -133,8 +133,22 @@ absl::Status ListBackup(const fs::path& root, const std::vector<std::string>& ex
   return absl::OkStatus();
 }
 
-absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
-  ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
+// The engine owns what is in these folders, and the links of backups are in one of them.
+absl::Status CheckIsOutside(const fs::path& dir, const fs::path& data_dir) {
+  std::error_code ignored;
+  const fs::path real = fs::weakly_canonical(dir, ignored);
+  for (const char* const part : {"checkpoints", "bodies"}) {
+    const fs::path owned = fs::weakly_canonical(data_dir / part, ignored);
+    const auto [end, unused] = std::ranges::mismatch(owned, real);
+    if (end != owned.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is in %s, which belongs to the service; name another folder",
+                        dir.string(), owned.string()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options, Pins pins) {
   ASSIGN_OR_RETURN(Linked linked, LinkAll(options, pins));
   RETURN_IF_ERROR(CheckObjectStore(linked));
   RETURN_IF_ERROR(MakeDir(options.dir / "database"));
@@ -160,13 +174,16 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
 }  // namespace
 
 absl::StatusOr<BackupManifest> MakeBackup(const BackupOptions& options) {
+  RETURN_IF_ERROR(CheckIsOutside(options.dir, options.data_dir));
+  // First, so that a second backup into the same folder leaves it alone.
+  ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
   ASSIGN_OR_RETURN(const std::string entry, FirstEntry(options.dir, {"lost+found"}));
   if (!entry.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s is not empty: it has %s; name a new folder", options.dir.string(), entry));
   }
   RETURN_IF_ERROR(MakeDir(options.dir));
-  absl::StatusOr<BackupManifest> manifest = FillBackup(options);
+  absl::StatusOr<BackupManifest> manifest = FillBackup(options, std::move(pins));
   if (manifest.ok()) return manifest;
   std::error_code ignored;
   for (const char* const part : {"database", "checkpoints", "bodies"}) {
