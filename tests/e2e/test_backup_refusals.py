@@ -240,6 +240,14 @@ def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path, fault,
     assert not (tmp_path / "out" / "backup.json").exists()
 
 
+@pytest.mark.parametrize(("error", "code"), [("EIO", IO_ERROR), ("EACCES", CONFIGURATION)])
+def test_the_exit_code_tells_a_bad_disk_from_a_wrong_folder(server, tmp_path, error, code):
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out",
+        "-e", "trace=mkdir", "-e", f"inject=mkdir:error={error}"))
+    assert done.returncode == code and f"cannot make {tmp_path}/out" in done.stderr, done
+
+
 def test_a_missing_body_of_an_unfinished_request_is_named(tmp_path):
     data_dir = tmp_path / "data"
     with LatheServer(tiny_model(), data_dir=str(data_dir)) as server:
