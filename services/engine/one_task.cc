@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -28,8 +29,19 @@ constexpr std::pair<std::string_view, OneTask::Kind> kTasks[] = {
 
 int PrintError(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  if (absl::IsResourceExhausted(status) || absl::IsDataLoss(status)) return kExitIo;
-  return IsUserError(status) ? kExitConfiguration : kExitUnavailable;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted:
+      return kExitUnavailable;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kPermissionDenied:
+      return kExitConfiguration;
+    default:
+      return kExitIo;
+  }
 }
 
 int PrintStore(const Settings& settings, bool is_deep) {
@@ -93,7 +105,7 @@ std::optional<OneTask> TakeTask(int& argc, char** argv) {
   return std::nullopt;
 }
 
-int RunTask(const OneTask& task, const Settings& settings) {
+int RunTask(const OneTask& task, const Settings& settings) try {
   switch (task.kind) {
     case OneTask::Kind::kCheckStore:
       return PrintStore(settings, task.argument == "deep");
@@ -103,6 +115,9 @@ int RunTask(const OneTask& task, const Settings& settings) {
       return Restore(settings, task.argument);
   }
   return kExitUsage;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return kExitIo;
 }
 
 }  // namespace lathe::engine

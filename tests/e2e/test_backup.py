@@ -19,6 +19,7 @@ from support.raw_api import RawApi, RawModel, datum
 EXACT = {"LATHE_WORKER__NUMERICS": "exact", "LATHE_ENGINE__SNAPSHOT_INTERVAL": "200ms",
          "LATHE_ENGINE__SNAPSHOT_SHARE": "1"}
 NUM_BACKUPS = 3
+UNAVAILABLE = 69
 
 
 def lathe(verb, *arguments, timeout=120):
@@ -259,7 +260,11 @@ def test_a_restored_audit_log_goes_on_where_it_was(tmp_path):
         with LatheServer(tiny_model(), store=store) as server:
             server.create_key("first")
             cluster.psql("lathe", "SELECT setval(pg_get_serial_sequence('audit', 'id'), 900)")
-            assert back_up(server, tmp_path / "backup", store).returncode == 0
+            # A table of somebody else is neither copied nor in the way of the restore.
+            cluster.psql("lathe", "CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)")
+            done = back_up(server, tmp_path / "backup", store)
+            assert done.returncode == 0 and "theirs" in done.stdout + done.stderr, done
+        assert not (tmp_path / "backup/database/theirs.copy").exists()
         url = cluster.create_database("again")
         assert restore(tmp_path / "backup", tmp_path / "data", url).returncode == 0
         with LatheServer(tiny_model(), data_dir=str(tmp_path / "data"), store=url) as server:
@@ -267,6 +272,46 @@ def test_a_restored_audit_log_goes_on_where_it_was(tmp_path):
             ids = [int(line) for line in
                    cluster.psql("again", "SELECT id FROM audit ORDER BY id").splitlines()]
     assert ids[0] < 900 < ids[-1], ids
+
+
+def restore_and_lose_the_answer(cluster, backup, data_dir, url):
+    """The commit is on the disk when its connection ends: it waits for a replica that is none."""
+    cluster.psql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    cluster.psql("postgres", "SELECT pg_reload_conf()")
+    cluster.psql("postgres", "CHECKPOINT")
+    process = subprocess.Popen(
+        [str(BIN / "lathe"), "restore", "--from", str(backup), "--data-dir", str(data_dir),
+         "--store", url], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    end = ("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+           " WHERE wait_event = 'SyncRep'")
+    while process.poll() is None and cluster.psql("postgres", end) == "0":
+        time.sleep(0.05)
+    told = process.communicate(timeout=60)[1]
+    cluster.psql("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
+    cluster.psql("postgres", "SELECT pg_reload_conf()")
+    return process.returncode, told
+
+
+def test_a_restore_keeps_the_files_if_the_database_may_be_filled(tmp_path):
+    with PostgresCluster() as cluster:
+        store = cluster.create_database("lathe")
+        with LatheServer(tiny_model(), env=EXACT, store=store) as server:
+            key, api = server.api_key, RawApi(server)
+            subject = Subject(api)
+            subject.step(3)
+            api.close()
+            assert back_up(server, tmp_path / "backup", store).returncode == 0
+        url = cluster.create_database("again")
+        code, told = restore_and_lose_the_answer(cluster, tmp_path / "backup", tmp_path / "data",
+                                                 url)
+        assert code == UNAVAILABLE and f"The files stay in {tmp_path}/data" in told, (code, told)
+        with LatheServer(tiny_model(), data_dir=str(tmp_path / "data"), env=EXACT,
+                         store=url) as restored:
+            api = RawApi(restored, key=key)
+            (path, logprobs), = subject.saved.items()
+            assert listed(api) == {path}
+            assert loaded_logprobs(api, path) == logprobs
+            api.close()
 
 
 def test_a_stopped_service_is_backed_up_too(tmp_path):

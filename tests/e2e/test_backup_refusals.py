@@ -149,6 +149,15 @@ def test_restore_refuses_changed_files(backup, tmp_path):
     assert f"{changed} does not exist" in refused(backup, tmp_path / "data")
 
 
+def test_a_restore_that_fails_leaves_what_was_there(backup, tmp_path):
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (data_dir / "engine.lock").touch()
+    # It fails after the files are in their places.
+    told = refused(backup, data_dir, "--store", f"sqlite:{tmp_path}/none/lathe.db")
+    assert f"{tmp_path}/none/lathe.db" in told
+
+
 def test_restore_refuses_a_changed_manifest(backup, tmp_path):
     path = backup / "backup.json"
     whole = path.read_text()
@@ -196,6 +205,65 @@ def test_backup_refuses_a_folder_that_is_not_empty_and_a_place_without_a_databas
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("part", ["checkpoints", "bodies"])
+def test_backup_refuses_a_folder_that_belongs_to_the_service(server, part):
+    out = pathlib.Path(server.data_dir, part, "mine")
+    told = back_up(server, out)
+    assert told.returncode == CONFIGURATION and "belongs to the service" in told.stderr, told
+    assert not out.exists()
+
+
+def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
+    """Reads of one file fail with EIO."""
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    unreadable = sorted(root.glob("c*/adapter_model.safetensors"))[0].relative_to(root.parent)
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / unreadable,
+        "-e", "trace=read", "-e", "inject=read:error=EIO"))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == f"{unreadable} is missing or damaged in the data directory\n"
+    listed = {one["path"] for one in json.loads((tmp_path / "out/backup.json").read_text())["files"]}
+    assert str(unreadable) not in listed and len(listed) > 3
+
+
+@pytest.mark.parametrize(("fault", "told"), [
+    ("error=EIO", "cannot list"),
+    # As if the folder had no more entries.
+    ("retval=0", "was written and is not in the backup"),
+])
+def test_a_list_without_all_files_is_no_complete_backup(server, tmp_path, fault, told):
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / "database",
+        "-e", "trace=getdents64", "-e", f"inject=getdents64:{fault}"))
+    assert done.returncode == IO_ERROR and told in done.stderr, done
+    # The folder with this fault cannot be removed either.
+    assert not (tmp_path / "out" / "backup.json").exists()
+
+
+@pytest.mark.parametrize(("error", "code"), [("EIO", IO_ERROR), ("EACCES", CONFIGURATION)])
+def test_the_exit_code_tells_a_bad_disk_from_a_wrong_folder(server, tmp_path, error, code):
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out",
+        "-e", "trace=mkdir", "-e", f"inject=mkdir:error={error}"))
+    assert done.returncode == code and f"cannot make {tmp_path}/out" in done.stderr, done
+
+
+def test_a_missing_body_of_an_unfinished_request_is_named(tmp_path):
+    data_dir = tmp_path / "data"
+    with LatheServer(tiny_model(), data_dir=str(data_dir)) as server:
+        api = RawApi(server)
+        RawModel(api).loss()
+        api.close()
+    with sqlite3.connect(data_dir / "lathe.db") as db:
+        db.execute("UPDATE requests SET body_id = 'gone', state = 1 WHERE rowid ="
+                   " (SELECT max(rowid) FROM requests WHERE op_class = 1)")
+        assert db.total_changes == 1
+    db.close()
+    done = back_up(server, tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == "bodies/gone is missing or damaged in the data directory\n"
+
+
 def test_backup_refuses_checkpoints_in_an_object_store(server, tmp_path):
     told = back_up(server, tmp_path / "out",
                    env={"LATHE_STORAGE__FILES": "s3://bucket/prefix"})
@@ -240,3 +308,4 @@ def test_a_second_backup_at_once_is_refused(server, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = back_up(server, tmp_path / "out")
     assert told.returncode == CONFIGURATION and "another backup of" in told.stderr
+    assert not (tmp_path / "out").exists()

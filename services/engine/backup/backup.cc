@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <system_error>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "libs/common/json/json.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/version.h"
 #include "services/engine/backup/backup_files.h"
@@ -49,15 +50,18 @@ std::vector<std::string> MissingTwice(std::vector<std::string> before,
 absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
   std::vector<std::string> missing_before;
   for (int tries = 0; tries < kMaxTries; ++tries) {
+    pins.LinkPresent();
     Linked linked{.at = absl::Now()};
     ASSIGN_OR_RETURN(linked.view, ViewDatabase(options.store, options.data_dir));
     ASSIGN_OR_RETURN(const NeededFiles needed, FindNeededFiles(*linked.view));
     ASSIGN_OR_RETURN(const std::vector<std::string> missing, pins.Link(needed));
     linked.damaged = MissingTwice(missing_before, missing);
     if (linked.damaged.size() == missing.size()) {
-      // A row keeps the id of a body that was dropped, because a snapshot has what it added.
-      std::erase_if(linked.damaged,
-                    [](const std::string& path) { return absl::StartsWith(path, "bodies/"); });
+      std::erase_if(linked.damaged, [&](const std::string& path) {
+        absl::string_view body_id = path;
+        return absl::ConsumePrefix(&body_id, "bodies/") &&
+               !needed.unfinished_bodies.contains(std::string(body_id));
+      });
       return linked;
     }
     missing_before = missing;
@@ -78,53 +82,80 @@ absl::Status CheckObjectStore(const Linked& linked) {
       "does not read (docs/deploy/backup.md)"));
 }
 
-// Digests that the manifest of a checkpoint has, by file.
-std::map<std::string, std::string> DigestsIn(const fs::path& manifest) {
-  std::map<std::string, std::string> digests;
-  const absl::StatusOr<Json> json = ReadJsonFile(manifest);
-  if (!json.ok() || !json->is_object()) return digests;
-  for (const Json& file : json->value("files", Json::array())) {
-    const absl::StatusOr<std::string> name = JsonString(file, "name");
-    const absl::StatusOr<std::string> sha256 = JsonString(file, "sha256");
-    if (name.ok() && sha256.ok()) digests[*name] = *sha256;
-  }
-  return digests;
-}
-
-// Adds the files of a checkpoint that are missing or differ from its manifest to `damaged`.
-void CompareWithManifest(const fs::path& root, const std::string& dir,
-                         const std::vector<BackupFile>& files, std::vector<std::string>& damaged) {
-  std::map<std::string, std::string> present;
+// Adds the files of checkpoints that are missing or differ from their manifests to `damaged`.
+void CompareWithManifests(const fs::path& root, const std::vector<BackupFile>& files,
+                          std::vector<std::string>& damaged) {
+  std::unordered_map<std::string, const BackupFile*> present;
+  for (const BackupFile& file : files) present[file.path] = &file;
   for (const BackupFile& file : files) {
-    if (absl::StartsWith(file.path, dir + "/")) present[file.path] = file.sha256;
-  }
-  for (const auto& [name, sha256] : DigestsIn(root / dir / "manifest.json")) {
-    const std::string path = absl::StrCat(dir, "/", name);
-    const auto found = present.find(path);
-    if (found == present.end() || found->second != sha256) damaged.push_back(path);
+    const fs::path path(file.path);
+    if (!absl::StartsWith(file.path, "checkpoints/") || path.filename() != "manifest.json")
+      continue;
+    for (const BackupFile& listed : FilesOfCheckpoint(root / path)) {
+      const std::string named = (path.parent_path() / listed.path).string();
+      const auto found = present.find(named);
+      const bool is_whole = found != present.end() && found->second->sha256 == listed.sha256;
+      if (!is_whole) damaged.push_back(named);
+    }
   }
 }
 
-absl::Status ListBackup(const fs::path& root, BackupManifest& manifest) {
-  for (const std::string& path : ListFiles(root, "")) {
-    ASSIGN_OR_RETURN(manifest.files.emplace_back(), DigestFile(root, path));
+// Fails unless each of `expected` is in `manifest`. A file system that loses entries of a directory
+// must not make a backup that counts as complete.
+absl::Status CheckHasAll(const BackupManifest& manifest, const std::vector<std::string>& expected) {
+  std::unordered_set<std::string> present(manifest.damaged.begin(), manifest.damaged.end());
+  for (const BackupFile& file : manifest.files) present.insert(file.path);
+  for (const std::string& path : expected) {
+    if (present.contains(path)) continue;
+    return absl::DataLossError(absl::StrCat(path, " was written and is not in the backup"));
   }
-  std::error_code error;
-  for (fs::directory_iterator it(root / "checkpoints", error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string dir = fs::relative(it->path(), root).string();
-    CompareWithManifest(root, dir, manifest.files, manifest.damaged);
-  }
-  std::ranges::sort(manifest.damaged);
   return absl::OkStatus();
 }
 
-absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
-  ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
+absl::Status ListBackup(const fs::path& root, const std::vector<std::string>& expected,
+                        BackupManifest& manifest) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(root));
+  for (const std::string& path : files) {
+    absl::StatusOr<BackupFile> file = DigestFile(root, path);
+    if (file.ok()) {
+      manifest.files.push_back(*std::move(file));
+    } else if (absl::IsDataLoss(file.status()) && !absl::StartsWith(path, "database/")) {
+      manifest.damaged.push_back(path);
+    } else {
+      return file.status();
+    }
+  }
+  RETURN_IF_ERROR(CheckHasAll(manifest, expected));
+  CompareWithManifests(root, manifest.files, manifest.damaged);
+  std::ranges::sort(manifest.damaged);
+  const auto again = std::ranges::unique(manifest.damaged);
+  manifest.damaged.erase(again.begin(), again.end());
+  return absl::OkStatus();
+}
+
+// The engine owns what is in these folders, and the links of backups are in one of them.
+absl::Status CheckIsOutside(const fs::path& dir, const fs::path& data_dir) {
+  std::error_code ignored;
+  const fs::path real = fs::weakly_canonical(dir, ignored);
+  for (const char* const part : {"checkpoints", "bodies"}) {
+    const fs::path owned = fs::weakly_canonical(data_dir / part, ignored);
+    const auto [end, unused] = std::ranges::mismatch(owned, real);
+    if (end != owned.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is in %s, which belongs to the service; name another folder",
+                        dir.string(), owned.string()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options, Pins pins) {
   ASSIGN_OR_RETURN(Linked linked, LinkAll(options, pins));
   RETURN_IF_ERROR(CheckObjectStore(linked));
   RETURN_IF_ERROR(MakeDir(options.dir / "database"));
-  RETURN_IF_ERROR(linked.view->CopyTo(options.dir / "database"));
+  ASSIGN_OR_RETURN(std::vector<std::string> expected,
+                   linked.view->CopyTo(options.dir / "database"));
+  for (std::string& file : expected) file.insert(0, "database/");
+  expected.insert(expected.end(), pins.files().begin(), pins.files().end());
   BackupManifest manifest{
       .lathe_version = std::string(kVersion),
       .created_at = absl::FormatTime(absl::RFC3339_sec, linked.at, absl::UTCTimeZone()),
@@ -132,8 +163,9 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
       .schema_version = linked.view->schema_version(),
       .damaged = std::move(linked.damaged)};
   linked.view.reset();
-  RETURN_IF_ERROR(MoveFiles(pins.root(), options.dir));
-  RETURN_IF_ERROR(ListBackup(options.dir, manifest));
+  ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(pins.root(), options.dir));
+  manifest.damaged.insert(manifest.damaged.end(), unreadable.begin(), unreadable.end());
+  RETURN_IF_ERROR(ListBackup(options.dir, expected, manifest));
   RETURN_IF_ERROR(SyncTree(options.dir));
   RETURN_IF_ERROR(WriteBackupManifest(options.dir, manifest));
   return manifest;
@@ -142,12 +174,16 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options) {
 }  // namespace
 
 absl::StatusOr<BackupManifest> MakeBackup(const BackupOptions& options) {
-  if (const std::string entry = FirstEntry(options.dir, {"lost+found"}); !entry.empty()) {
+  RETURN_IF_ERROR(CheckIsOutside(options.dir, options.data_dir));
+  // First, so that a second backup into the same folder leaves it alone.
+  ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
+  ASSIGN_OR_RETURN(const std::string entry, FirstEntry(options.dir, {"lost+found"}));
+  if (!entry.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s is not empty: it has %s; name a new folder", options.dir.string(), entry));
   }
   RETURN_IF_ERROR(MakeDir(options.dir));
-  absl::StatusOr<BackupManifest> manifest = FillBackup(options);
+  absl::StatusOr<BackupManifest> manifest = FillBackup(options, std::move(pins));
   if (manifest.ok()) return manifest;
   std::error_code ignored;
   for (const char* const part : {"database", "checkpoints", "bodies"}) {

@@ -70,6 +70,9 @@ absl::StatusOr<std::vector<NeededDir>> FindNeededDirs(StoredState state) {
 absl::StatusOr<NeededFiles> FindNeededFiles(DatabaseView& view) {
   ASSIGN_OR_RETURN(StoredState state, view.Load());
   NeededFiles needed;
+  for (const RequestRow& row : state.requests) {
+    if (row.state < RequestState::kDone) needed.unfinished_bodies.insert(row.body_id);
+  }
   ASSIGN_OR_RETURN(needed.dirs, FindNeededDirs(std::move(state)));
   ASSIGN_OR_RETURN(needed.bodies, view.BodyFiles());
   return needed;

@@ -2,6 +2,7 @@
 // database would keep.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct NeededDir {
 struct NeededFiles {
   std::vector<NeededDir> dirs;      // sorted by name
   std::vector<std::string> bodies;  // below DATA_DIR/bodies
+  // Bodies of unfinished requests. Others of `bodies` may be missing: a row keeps the id of a body
+  // that was dropped, because a snapshot has what it added.
+  std::set<std::string> unfinished_bodies;
 };
 
 absl::StatusOr<NeededFiles> FindNeededFiles(DatabaseView& view);

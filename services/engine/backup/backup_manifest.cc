@@ -47,6 +47,19 @@ std::string DigestOf(Json json) {
 
 }  // namespace
 
+std::vector<BackupFile> FilesOfCheckpoint(const std::filesystem::path& manifest) {
+  std::vector<BackupFile> files;
+  const absl::StatusOr<Json> json = ReadJsonFile(manifest);
+  if (!json.ok() || !json->is_object()) return files;
+  for (const Json& listed : json->value("files", Json::array())) {
+    const absl::StatusOr<std::string> name = JsonString(listed, "name");
+    const absl::StatusOr<int64_t> size_bytes = JsonInt(listed, "size_bytes");
+    const absl::StatusOr<std::string> sha256 = JsonString(listed, "sha256");
+    if (name.ok() && size_bytes.ok() && sha256.ok()) files.push_back({*name, *size_bytes, *sha256});
+  }
+  return files;
+}
+
 absl::Status WriteBackupManifest(const std::filesystem::path& dir, const BackupManifest& manifest) {
   Json files = Json::array();
   for (const BackupFile& file : manifest.files) {

@@ -17,6 +17,10 @@ struct BackupFile {
   std::string sha256;
 };
 
+// Returns the files that the manifest of a checkpoint lists, by their names in its directory. None
+// if it cannot be parsed.
+std::vector<BackupFile> FilesOfCheckpoint(const std::filesystem::path& manifest);
+
 // Contents of backup.json. It is written last, so a backup without it is incomplete.
 struct BackupManifest {
   std::string lathe_version;

@@ -20,13 +20,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kPieceBytes = 1 << 20;
+constexpr char kLostAndFound[] = "lost+found";
+
+// Damage of one file is no reason to go without the others.
+absl::Status ReadError(int error, const std::string& text) {
+  const absl::Status status = absl::ErrnoToStatus(error, text);
+  const bool is_unreadable = error == EIO || error == EACCES || error == EPERM;
+  return is_unreadable ? absl::DataLossError(status.message()) : status;
+}
 
 // Gives each piece of the file to `take`. Returns size and digest.
 absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
                                       const std::function<absl::Status(std::string_view)>& take) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);
-  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path.string()));
+  if (!file) return ReadError(errno, absl::StrCat("cannot read ", path.string()));
   Sha256 digest;
   BackupFile read;
   std::string piece(kPieceBytes, '\0');
@@ -36,10 +44,28 @@ absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
     RETURN_IF_ERROR(take({piece.data(), size}));
   }
   if (std::ferror(file.get())) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path.string()));
+    return ReadError(errno, absl::StrCat("cannot read ", path.string()));
   }
   read.sha256 = digest.FinishHex();
   return read;
+}
+
+// Calls `take` with the path of each entry below `root`, and whether it is a directory. A folder
+// lost+found in `root` is the file system's own.
+absl::Status ForEachEntry(const fs::path& root,
+                          const std::function<absl::Status(const fs::path&, bool)>& take) {
+  std::error_code error;
+  fs::recursive_directory_iterator it(root, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    const bool is_directory = it->is_directory(error);
+    if (error) break;
+    if (it.depth() == 0 && it->path().filename() == kLostAndFound) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    RETURN_IF_ERROR(take(it->path(), is_directory));
+  }
+  return ListStatus(error, root);
 }
 
 absl::Status MoveFile(const fs::path& from, const fs::path& to) {
@@ -55,6 +81,11 @@ absl::Status MoveFile(const fs::path& from, const fs::path& to) {
 }
 
 }  // namespace
+
+absl::Status ListStatus(const std::error_code& error, const fs::path& dir) {
+  if (!error) return absl::OkStatus();
+  return ReadError(error.value(), absl::StrCat("cannot list ", dir.string()));
+}
 
 absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
@@ -90,40 +121,48 @@ absl::Status MakeDir(const fs::path& dir) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make ", dir.string()));
 }
 
-std::string FirstEntry(const fs::path& dir, const std::vector<std::string>& allowed) {
+absl::StatusOr<std::string> FirstEntry(const fs::path& dir,
+                                       const std::vector<std::string>& allowed) {
   std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+  if (!fs::exists(dir, error) && !error) return "";
+  fs::directory_iterator it(dir, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (std::ranges::find(allowed, name) == allowed.end()) return name;
   }
+  RETURN_IF_ERROR(ListStatus(error, dir));
   return "";
 }
 
-std::vector<std::string> ListFiles(const fs::path& root, const std::string& part) {
+absl::StatusOr<std::vector<std::string>> ListFiles(const fs::path& root) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(root / part, error), end; !error && it != end;
-       it.increment(error)) {
-    if (!it->is_directory()) files.push_back(fs::relative(it->path(), root).string());
-  }
+  RETURN_IF_ERROR(ForEachEntry(root, [&](const fs::path& path, bool is_directory) {
+    if (!is_directory) files.push_back(path.lexically_relative(root).string());
+    return absl::OkStatus();
+  }));
   std::ranges::sort(files);
   return files;
 }
 
-absl::Status MoveFiles(const fs::path& from, const fs::path& to) {
-  for (const std::string& file : ListFiles(from, "")) {
+absl::StatusOr<std::vector<std::string>> MoveFiles(const fs::path& from, const fs::path& to) {
+  std::vector<std::string> unreadable;
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(from));
+  for (const std::string& file : files) {
     RETURN_IF_ERROR(MakeDir((to / file).parent_path()));
-    RETURN_IF_ERROR(MoveFile(from / file, to / file));
+    const absl::Status status = MoveFile(from / file, to / file);
+    if (absl::IsDataLoss(status)) {
+      unreadable.push_back(file);
+    } else {
+      RETURN_IF_ERROR(status);
+    }
   }
-  return absl::OkStatus();
+  return unreadable;
 }
 
 absl::Status SyncTree(const fs::path& root) {
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(root, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->is_directory()) RETURN_IF_ERROR(SyncDirectory(it->path()));
-  }
+  RETURN_IF_ERROR(ForEachEntry(root, [](const fs::path& path, bool is_directory) {
+    return is_directory ? SyncDirectory(path) : absl::OkStatus();
+  }));
   RETURN_IF_ERROR(SyncDirectory(root));
   return SyncDirectory(fs::absolute(root).parent_path());
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -28,27 +29,41 @@ void RemoveUnlessIn(const std::set<std::string>& names, const fs::path& dir) {
   }
 }
 
-// Returns OK if the digest is that of the manifest in `dir`.
-absl::Status CheckManifest(const fs::path& dir, const std::string& sha256) {
-  ASSIGN_OR_RETURN(const BackupFile manifest, DigestFile(dir, kManifest));
-  if (sha256.empty() || manifest.sha256 == sha256) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(dir.string(), " has another manifest"));
+bool IsLost(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status);
 }
 
+// Links the files that are there. Returns NotFound or DataLoss if one went away meanwhile, or if
+// one cannot be read.
 absl::Status LinkFiles(const fs::path& from, const fs::path& to) {
   std::error_code error;
+  absl::Status lost;
   fs::directory_iterator it(from, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot read ", from.string()));
-  RETURN_IF_ERROR(MakeDir(to));
-  for (const fs::directory_iterator end; it != end; it.increment(error)) {
-    if (!it->is_regular_file(error) || it->is_symlink(error)) continue;
-    RETURN_IF_ERROR(LinkFile(it->path(), to / it->path().filename()));
+  if (!error) RETURN_IF_ERROR(MakeDir(to));
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    std::error_code not_regular;
+    if (it->is_symlink(not_regular) || !it->is_regular_file(not_regular)) continue;
+    const absl::Status status = LinkFile(it->path(), to / it->path().filename());
+    if (!status.ok() && !IsLost(status)) return status;
+    lost.Update(status);
   }
-  return absl::OkStatus();
+  if (error) return ListStatus(error, from);
+  return lost;
 }
 
-bool IsMissing(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsDataLoss(status);
+// Unlike LinkFiles, copies nothing.
+void TryToLinkFiles(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directory(to, error);
+  fs::directory_iterator it(from, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    std::error_code not_regular;
+    if (it->is_symlink(not_regular) || !it->is_regular_file(not_regular)) continue;
+    fs::create_hard_link(it->path(), to / it->path().filename(), error);
+    if (error) break;
+  }
+  std::error_code ignored;
+  if (error) fs::remove_all(to, ignored);
 }
 
 }  // namespace
@@ -76,6 +91,7 @@ Pins::Pins(const fs::path& data_dir, int lock)
 Pins::Pins(Pins&& other) noexcept
     : data_dir_(std::move(other.data_dir_)),
       root_(std::move(other.root_)),
+      files_(std::move(other.files_)),
       lock_(std::exchange(other.lock_, -1)) {}
 
 Pins::~Pins() {
@@ -85,34 +101,73 @@ Pins::~Pins() {
   close(lock_);
 }
 
+void Pins::LinkPresent() const {
+  std::error_code error;
+  std::error_code ignored;
+  fs::directory_iterator dir(data_dir_ / "checkpoints", error);
+  for (const fs::directory_iterator end; !error && dir != end; dir.increment(error)) {
+    const fs::path to = root_ / "checkpoints" / dir->path().filename();
+    // The manifest is written last.
+    if (fs::exists(to, ignored) || !fs::exists(dir->path() / kManifest, ignored)) continue;
+    TryToLinkFiles(dir->path(), to);
+  }
+  fs::directory_iterator body(data_dir_ / "bodies", error);
+  for (const fs::directory_iterator end; !error && body != end; body.increment(error)) {
+    fs::create_hard_link(body->path(), root_ / "bodies" / body->path().filename(), ignored);
+  }
+}
+
 absl::StatusOr<std::vector<std::string>> Pins::Link(const NeededFiles& needed) {
+  files_.clear();
   std::vector<std::string> missing;
   for (const NeededDir& dir : needed.dirs) {
-    const absl::Status status = LinkDir(dir);
-    if (!status.ok() && !IsMissing(status)) return status;
-    if (!status.ok() && dir.must_exist) missing.push_back("checkpoints/" + dir.dir);
+    ASSIGN_OR_RETURN(const std::vector<std::string> lost, LinkDir(dir));
+    if (dir.must_exist) missing.insert(missing.end(), lost.begin(), lost.end());
   }
   for (const std::string& body_id : needed.bodies) {
     const absl::Status status = LinkBody(body_id);
-    if (!status.ok() && !IsMissing(status)) return status;
-    if (!status.ok()) missing.push_back("bodies/" + body_id);
+    if (!status.ok() && !IsLost(status)) return status;
+    (status.ok() ? files_ : missing).push_back("bodies/" + body_id);
   }
   RemoveOthers(needed);
   return missing;
 }
 
-absl::Status Pins::LinkDir(const NeededDir& needed) const {
+absl::StatusOr<std::vector<std::string>> Pins::LinkDir(const NeededDir& needed) {
   const fs::path to = root_ / "checkpoints" / needed.dir;
+  const size_t num_files = files_.size();
+  ASSIGN_OR_RETURN(std::vector<std::string> lost, CheckDir(needed));
+  if (lost.empty()) return lost;
+  files_.resize(num_files);
   std::error_code error;
-  if (fs::exists(to, error) && CheckManifest(to, needed.manifest_sha256).ok()) {
-    return absl::OkStatus();
-  }
   fs::remove_all(to, error);
-  absl::Status status = LinkFiles(data_dir_ / "checkpoints" / needed.dir, to);
-  if (status.ok()) status = CheckManifest(to, needed.manifest_sha256);
-  // A directory without all its files is none. One with another manifest stays for the report.
-  if (!status.ok() && !absl::IsDataLoss(status)) fs::remove_all(to, error);
-  return status;
+  const absl::Status status = LinkFiles(data_dir_ / "checkpoints" / needed.dir, to);
+  if (!status.ok() && !IsLost(status)) return status;
+  ASSIGN_OR_RETURN(lost, CheckDir(needed));
+  // The directory may be going away, and a file that no manifest lists with it.
+  if (lost.empty() && !status.ok()) lost.push_back("checkpoints/" + needed.dir);
+  // A directory without its manifest is none. One that is damaged stays for the report.
+  if (!fs::exists(to / kManifest, error)) fs::remove_all(to, error);
+  return lost;
+}
+
+absl::StatusOr<std::vector<std::string>> Pins::CheckDir(const NeededDir& needed) {
+  const std::string dir = "checkpoints/" + needed.dir;
+  const absl::StatusOr<BackupFile> manifest = DigestFile(root_ / dir, kManifest);
+  if (!manifest.ok() && !IsLost(manifest.status())) return manifest.status();
+  const bool is_other = manifest.ok() && !needed.manifest_sha256.empty() &&
+                        manifest->sha256 != needed.manifest_sha256;
+  if (!manifest.ok() || is_other) return std::vector<std::string>{dir};
+  files_.push_back(absl::StrCat(dir, "/", kManifest));
+  std::vector<std::string> lost;
+  for (const BackupFile& file : FilesOfCheckpoint(root_ / dir / kManifest)) {
+    const std::string path = absl::StrCat(dir, "/", file.path);
+    std::error_code error;
+    const bool is_whole =
+        fs::file_size(root_ / path, error) == static_cast<uintmax_t>(file.size_bytes) && !error;
+    (is_whole ? files_ : lost).push_back(path);
+  }
+  return lost;
 }
 
 absl::Status Pins::LinkBody(const std::string& body_id) const {

@@ -21,9 +21,16 @@ class Pins {
   Pins& operator=(Pins&&) = delete;
   ~Pins();
 
+  // Links all complete directories and all bodies that are there, as far as it can. What the next
+  // view names is mostly linked then, however long the view takes.
+  void LinkPresent() const;
+
   // Links what is not linked yet, and removes links to what is not needed. Returns the paths, such
-  // as checkpoints/DIR, that must exist and do not, or whose manifest is another one.
+  // as checkpoints/DIR, that must exist and do not, cannot be read, or differ from their manifest.
   absl::StatusOr<std::vector<std::string>> Link(const NeededFiles& needed);
+
+  // Paths below root() of files that the last Link found whole.
+  const std::vector<std::string>& files() const { return files_; }
 
   // Folder with the linked files: checkpoints/DIR/FILE and bodies/ID.
   const std::filesystem::path& root() const { return root_; }
@@ -31,13 +38,15 @@ class Pins {
  private:
   Pins(const std::filesystem::path& data_dir, int lock);
 
-  // Returns NotFound or DataLoss if the directory is not as needed.
-  absl::Status LinkDir(const NeededDir& needed) const;
+  // Both return the paths that are not as needed.
+  absl::StatusOr<std::vector<std::string>> LinkDir(const NeededDir& needed);
+  absl::StatusOr<std::vector<std::string>> CheckDir(const NeededDir& needed);
   absl::Status LinkBody(const std::string& body_id) const;
   void RemoveOthers(const NeededFiles& needed) const;
 
   std::filesystem::path data_dir_;
   std::filesystem::path root_;
+  std::vector<std::string> files_;
   int lock_ = -1;
 };
 

@@ -33,22 +33,15 @@ absl::StatusOr<std::unique_ptr<DatabaseView>> ViewDatabase(const std::string& se
   return WrongSetting(setting, data_dir);
 }
 
-absl::Status CheckRestorable(const DatabaseCopy& copy, const std::string& setting,
-                             const std::filesystem::path& data_dir) {
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginRestore(
+    const DatabaseCopy& copy, const std::string& setting, const std::filesystem::path& data_dir) {
   const std::string kind = IsSharedStore(setting) ? "postgres" : "sqlite";
   if (kind != copy.kind) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the backup is of a %s database, and store names a %s database", copy.kind, kind));
   }
-  if (IsSharedStore(setting)) return CheckPostgresRestorable(copy, setting);
-  if (const auto file = SqliteFile(setting, data_dir)) return CheckSqliteRestorable(copy, *file);
-  return WrongSetting(setting, data_dir);
-}
-
-absl::Status RestoreDatabase(const DatabaseCopy& copy, const std::string& setting,
-                             const std::filesystem::path& data_dir) {
-  if (IsSharedStore(setting)) return RestorePostgres(copy, setting);
-  if (const auto file = SqliteFile(setting, data_dir)) return RestoreSqlite(copy, *file);
+  if (IsSharedStore(setting)) return BeginPostgresRestore(copy, setting);
+  if (const auto file = SqliteFile(setting, data_dir)) return BeginSqliteRestore(copy, *file);
   return WrongSetting(setting, data_dir);
 }
 

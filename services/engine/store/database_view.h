@@ -31,9 +31,9 @@ class DatabaseView {
   virtual absl::StatusOr<std::vector<std::string>> BodyFiles() = 0;
   // Returns true if the checkpoints were kept in an object store at any time.
   virtual absl::StatusOr<bool> HasObjectStore() = 0;
-  // Writes the whole database into files below `dir`, which exists and is empty. The files are
-  // durable. Returns ResourceExhausted, naming a path, if the disk is full.
-  virtual absl::Status CopyTo(const std::filesystem::path& dir) = 0;
+  // Writes the whole database into files in `dir`, which exists and is empty, and returns their
+  // names. The files are durable. Returns ResourceExhausted, naming a path, if the disk is full.
+  virtual absl::StatusOr<std::vector<std::string>> CopyTo(const std::filesystem::path& dir) = 0;
 };
 
 // Opens a view of the database of `setting` (see OpenStore). Returns FailedPrecondition if there is
@@ -48,21 +48,29 @@ struct DatabaseCopy {
   std::filesystem::path dir;
 };
 
-// Returns FailedPrecondition if the database of `setting` is not empty, is of another kind than
-// `copy`, or if this engine does not know the copy's schema.
-absl::Status CheckRestorable(const DatabaseCopy& copy, const std::string& setting,
-                             const std::filesystem::path& data_dir);
+// An empty database that waits for its copy. Other programs of Lathe leave it empty meanwhile.
+class DatabaseRestore {
+ public:
+  virtual ~DatabaseRestore() = default;
 
-// Fills the empty database of `setting` with `copy`, all or nothing, durably.
-absl::Status RestoreDatabase(const DatabaseCopy& copy, const std::string& setting,
-                             const std::filesystem::path& data_dir);
+  // Fills the database, all or nothing, durably. If nobody can say whether it is filled, the error
+  // has the word kOutcomeUnknown (ErrorCode).
+  virtual absl::Status Fill() = 0;
+};
+
+inline constexpr char kOutcomeUnknown[] = "outcome_unknown";
+
+// Returns FailedPrecondition if the database of `setting` is not empty, is of another kind than
+// `copy`, or if this engine does not know the copy's schema. Finds out whether it can be filled.
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginRestore(
+    const DatabaseCopy& copy, const std::string& setting, const std::filesystem::path& data_dir);
 
 // The same for one kind of database.
 absl::StatusOr<std::unique_ptr<DatabaseView>> ViewSqlite(const std::filesystem::path& database);
 absl::StatusOr<std::unique_ptr<DatabaseView>> ViewPostgres(const std::string& url);
-absl::Status CheckSqliteRestorable(const DatabaseCopy& copy, const std::filesystem::path& database);
-absl::Status CheckPostgresRestorable(const DatabaseCopy& copy, const std::string& url);
-absl::Status RestoreSqlite(const DatabaseCopy& copy, const std::filesystem::path& database);
-absl::Status RestorePostgres(const DatabaseCopy& copy, const std::string& url);
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginSqliteRestore(
+    const DatabaseCopy& copy, const std::filesystem::path& database);
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginPostgresRestore(const DatabaseCopy& copy,
+                                                                      const std::string& url);
 
 }  // namespace lathe::engine

@@ -11,6 +11,7 @@ namespace {
 
 // The lock's key is "lathe" in bytes.
 constexpr char kLock[] = "SELECT pg_advisory_lock(465642940517)";
+constexpr char kLockInTransaction[] = "SELECT pg_advisory_xact_lock(465642940517)";
 constexpr char kUnlock[] = "SELECT pg_advisory_unlock(465642940517)";
 // Finds the table of the version: 1 or 0.
 constexpr char kFindVersion[] =
@@ -76,6 +77,8 @@ absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection) {
   }
   return ReadSchema(connection);
 }
+
+void LockSchema(PostgresConnection& connection) { connection.Execute(kLockInTransaction); }
 
 void MakeSchema(PostgresConnection& connection, const Schema& schema) {
   connection.Execute(kCreateVersion);

@@ -14,6 +14,10 @@ namespace lathe::engine {
 // FailedPrecondition if its encoding is not UTF-8. Throws the exceptions of libpqxx.
 absl::StatusOr<SchemaState> FindSchema(PostgresConnection& connection);
 
+// Keeps other connections from making tables until the transaction ends that the caller has begun.
+// Throws the exceptions of libpqxx.
+void LockSchema(PostgresConnection& connection);
+
 // Makes the tables of `schema` in an empty database, in the transaction that the caller has begun.
 // Throws the exceptions of libpqxx.
 void MakeSchema(PostgresConnection& connection, const Schema& schema);

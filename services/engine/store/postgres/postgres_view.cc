@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "libs/common/errors.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "services/engine/store/database_view.h"
 #include "services/engine/store/postgres/migrate.h"
@@ -64,14 +66,69 @@ class PostgresView final : public DatabaseView {
         [&]() -> absl::StatusOr<bool> { return HasSecret(connection_, kObjectStoreId); });
   }
 
-  absl::Status CopyTo(const std::filesystem::path& dir) override {
-    return Translated([&] { return WriteTables(connection_, dir); });
+  absl::StatusOr<std::vector<std::string>> CopyTo(const std::filesystem::path& dir) override {
+    return Translated([&] { return WriteTables(connection_, schema_.version, dir); });
   }
 
  private:
   const PostgresConnection::Options options_;
   PostgresConnection connection_;
   SchemaState schema_;
+};
+
+// Holds the lock under which engines make tables, and a transaction with the empty tables.
+class PostgresRestore final : public DatabaseRestore {
+ public:
+  PostgresRestore(DatabaseCopy copy, const std::string& url)
+      : copy_(std::move(copy)), connection_(PatientOptions(url)) {}
+
+  absl::Status Begin() {
+    RETURN_IF_ERROR(FindSchema(connection_).status());
+    connection_.Begin();
+    LockSchema(connection_);
+    if (!HasNoTables(connection_)) {
+      return absl::FailedPreconditionError(
+          "the database has tables: restore into an empty database");
+    }
+    Schema schema = OwnSchema();
+    schema.migrations = schema.migrations.first(static_cast<size_t>(copy_.schema_version));
+    MakeSchema(connection_, schema);
+    return CheckTables(connection_, copy_.dir);
+  }
+
+  absl::Status Fill() override {
+    return Translated([&] {
+      RETURN_IF_ERROR(ReadTables(connection_, copy_.dir));
+      RETURN_IF_ERROR(Commit());
+      Analyze();
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  absl::Status Commit() {
+    try {
+      connection_.Commit();
+    } catch (const pqxx::in_doubt_error& error) {
+      return WithDetail(
+          absl::UnavailableError(absl::StrFormat("%s: it is unknown whether the database is filled",
+                                                 StatusOf(error).message())),
+          kOutcomeUnknown);
+    }
+    return absl::OkStatus();
+  }
+
+  // The server does so itself, later.
+  void Analyze() {
+    try {
+      connection_.Execute("ANALYZE");
+    } catch (const pqxx::pqxx_exception& error) {
+      LogWarn("the restored database was not analyzed", {{"error", StatusOf(error).message()}});
+    }
+  }
+
+  const DatabaseCopy copy_;
+  PostgresConnection connection_;
 };
 
 }  // namespace
@@ -84,27 +141,18 @@ absl::StatusOr<std::unique_ptr<DatabaseView>> ViewPostgres(const std::string& ur
   });
 }
 
-absl::Status CheckPostgresRestorable(const DatabaseCopy& copy, const std::string& url) {
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginPostgresRestore(const DatabaseCopy& copy,
+                                                                      const std::string& url) {
   if (copy.schema_version > OwnSchema().version()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the backup has schema version %d, this lathe-engine knows version %d: "
                         "restore with the release that made it, or a later one",
                         copy.schema_version, OwnSchema().version()));
   }
-  return Translated([&]() -> absl::Status {
-    PostgresConnection connection(PatientOptions(url));
-    RETURN_IF_ERROR(FindSchema(connection).status());
-    if (HasNoTables(connection)) return absl::OkStatus();
-    return absl::FailedPreconditionError("the database has tables: restore into an empty database");
-  });
-}
-
-absl::Status RestorePostgres(const DatabaseCopy& copy, const std::string& url) {
-  Schema schema = OwnSchema();
-  schema.migrations = schema.migrations.first(static_cast<size_t>(copy.schema_version));
-  return Translated([&] {
-    PostgresConnection connection(PatientOptions(url));
-    return ReadTables(connection, schema, copy.dir);
+  return Translated([&]() -> absl::StatusOr<std::unique_ptr<DatabaseRestore>> {
+    auto restore = std::make_unique<PostgresRestore>(copy, url);
+    RETURN_IF_ERROR(restore->Begin());
+    return restore;
   });
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -11,8 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "libs/common/files/new_file.h"
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/store/postgres/migrate.h"
 
 namespace lathe::engine {
 namespace {
@@ -62,14 +65,47 @@ absl::Status WriteTable(PostgresConnection& connection, const std::string& table
   return file.Sync();
 }
 
-absl::Status WriteSequences(PostgresConnection& connection, const fs::path& path) {
+using Tables = std::set<std::string, std::less<>>;
+
+Tables ListTables(PostgresConnection& connection) {
+  const std::vector<std::string> tables = Texts(connection, kListTables);
+  return {tables.begin(), tables.end()};
+}
+
+void WarnAboutOthers(const Tables& others, const char* what) {
+  if (others.empty()) return;
+  LogWarn(what, {{"tables", absl::StrJoin(others, ", ")}});
+}
+
+Tables Without(const Tables& all, const Tables& some) {
+  Tables left;
+  std::ranges::set_difference(all, some, std::inserter(left, left.end()));
+  return left;
+}
+
+// Returns the tables with a file in `dir`.
+absl::StatusOr<Tables> CopiedTables(const fs::path& dir) {
+  Tables tables;
+  std::error_code error;
+  fs::directory_iterator it(dir, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == kTableSuffix) tables.insert(it->path().stem().string());
+  }
+  if (!error) return tables;
+  return absl::ErrnoToStatus(error.value(), absl::StrFormat("cannot list %s", dir.string()));
+}
+
+absl::Status WriteSequences(PostgresConnection& connection, const Tables& tables,
+                            const fs::path& path) {
   NewFile file(path);
   RETURN_IF_ERROR(file.Open());
   Query query = connection.Prepare(kListSequences);
   while (query.Next()) {
     const std::string table = query.Text();
     const std::string column = query.Text();
-    RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, query.Int())));
+    const int64_t value = query.Int();
+    if (!tables.contains(table)) continue;
+    RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, value)));
   }
   return file.Sync();
 }
@@ -89,7 +125,8 @@ absl::Status ReadTable(PostgresConnection& connection, const fs::path& path) {
   return absl::DataLossError(absl::StrFormat("cannot read %s", path.string()));
 }
 
-absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path) {
+absl::Status ReadSequences(PostgresConnection& connection, const Tables& tables,
+                           const fs::path& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> parts = absl::StrSplit(line, '\t');
@@ -97,7 +134,7 @@ absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path)
     if (parts.size() != 3 || !absl::SimpleAtoi(parts[2], &value)) {
       return absl::DataLossError(absl::StrFormat("%s: unknown line %s", path.string(), line));
     }
-    if (value == 0) continue;
+    if (value == 0 || !tables.contains(parts[0])) continue;
     Query set = connection.Prepare(kSetSequence);
     set.Bind(parts[0], parts[1], value).Next();
   }
@@ -106,28 +143,57 @@ absl::Status ReadSequences(PostgresConnection& connection, const fs::path& path)
 
 }  // namespace
 
-bool HasNoTables(PostgresConnection& connection) { return Texts(connection, kListTables).empty(); }
+bool HasNoTables(PostgresConnection& connection) { return ListTables(connection).empty(); }
 
-absl::Status WriteTables(PostgresConnection& connection, const fs::path& dir) {
-  for (const std::string& table : Texts(connection, kListTables)) {
-    RETURN_IF_ERROR(WriteTable(connection, table, dir / (table + kTableSuffix)));
+std::set<std::string, std::less<>> TablesOf(const Schema& schema) {
+  Tables tables = {"schema_version"};
+  for (const Migration& step : schema.migrations) {
+    const std::vector<std::string> parts = absl::StrSplit(step.postgres, "CREATE TABLE ");
+    for (size_t i = 1; i < parts.size(); ++i) {
+      tables.insert(parts[i].substr(0, parts[i].find_first_of(" (")));
+    }
   }
-  return WriteSequences(connection, dir / kSequences);
+  return tables;
 }
 
-absl::Status ReadTables(PostgresConnection& connection, const Schema& schema, const fs::path& dir) {
-  std::vector<fs::path> tables;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    if (entry.path().extension() == kTableSuffix) tables.push_back(entry.path());
+absl::StatusOr<std::vector<std::string>> WriteTables(PostgresConnection& connection,
+                                                     int64_t schema_version, const fs::path& dir) {
+  const Tables all = ListTables(connection);
+  Tables tables = all;
+  Schema schema = OwnSchema();
+  // Which tables a later release has made is unknown here.
+  if (schema_version <= schema.version()) {
+    schema.migrations = schema.migrations.first(static_cast<size_t>(schema_version));
+    const Tables others = Without(all, TablesOf(schema));
+    WarnAboutOthers(others, "tables that are not Lathe's are left out of the backup");
+    tables = Without(all, others);
   }
-  std::ranges::sort(tables);
-  connection.Begin();
-  MakeSchema(connection, schema);
-  for (const fs::path& table : tables) RETURN_IF_ERROR(ReadTable(connection, table));
-  RETURN_IF_ERROR(ReadSequences(connection, dir / kSequences));
-  connection.Commit();
-  connection.Execute("ANALYZE");
-  return absl::OkStatus();
+  std::vector<std::string> files;
+  for (const std::string& table : tables) {
+    files.push_back(table + kTableSuffix);
+    RETURN_IF_ERROR(WriteTable(connection, table, dir / files.back()));
+  }
+  files.emplace_back(kSequences);
+  RETURN_IF_ERROR(WriteSequences(connection, tables, dir / kSequences));
+  return files;
+}
+
+absl::Status CheckTables(PostgresConnection& connection, const fs::path& dir) {
+  ASSIGN_OR_RETURN(const Tables copied, CopiedTables(dir));
+  const Tables made = ListTables(connection);
+  WarnAboutOthers(Without(copied, made), "tables that are not Lathe's are not restored");
+  const Tables missing = Without(made, copied);
+  if (missing.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("%s has no table %s", dir.string(), absl::StrJoin(missing, ", ")));
+}
+
+absl::Status ReadTables(PostgresConnection& connection, const fs::path& dir) {
+  const Tables tables = ListTables(connection);
+  for (const std::string& table : tables) {
+    RETURN_IF_ERROR(ReadTable(connection, dir / (table + kTableSuffix)));
+  }
+  return ReadSequences(connection, tables, dir / kSequences);
 }
 
 }  // namespace lathe::engine

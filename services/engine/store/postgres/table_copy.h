@@ -2,9 +2,15 @@
 // needed, so the server may be newer than this machine's Postgres packages.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "services/engine/store/postgres/connection.h"
 #include "services/engine/store/sql/schema.h"
 
@@ -13,13 +19,22 @@ namespace lathe::engine {
 // Returns true if the connection's schema has no table.
 bool HasNoTables(PostgresConnection& connection);
 
-// Writes a file for each table of the connection's schema, and one with the sequences. The caller
-// has begun a snapshot. Throws the exceptions of libpqxx.
-absl::Status WriteTables(PostgresConnection& connection, const std::filesystem::path& dir);
+// Returns the names of the tables that MakeSchema makes.
+std::set<std::string, std::less<>> TablesOf(const Schema& schema);
 
-// Makes the tables of `schema` and fills them from such files, in one transaction. Throws the
+// Writes a file for each table that the schema of this version has, and one with the sequences.
+// Returns their names. Logs the names of other tables. The caller has begun a snapshot. Throws the
 // exceptions of libpqxx.
-absl::Status ReadTables(PostgresConnection& connection, const Schema& schema,
-                        const std::filesystem::path& dir);
+absl::StatusOr<std::vector<std::string>> WriteTables(PostgresConnection& connection,
+                                                     int64_t schema_version,
+                                                     const std::filesystem::path& dir);
+
+// Returns DataLoss if a table of the connection has no such file. Logs the names of files that have
+// no table. Throws the exceptions of libpqxx.
+absl::Status CheckTables(PostgresConnection& connection, const std::filesystem::path& dir);
+
+// Fills all tables from such files, in the transaction that the caller has begun. Throws the
+// exceptions of libpqxx.
+absl::Status ReadTables(PostgresConnection& connection, const std::filesystem::path& dir);
 
 }  // namespace lathe::engine

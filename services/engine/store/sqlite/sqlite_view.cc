@@ -1,4 +1,5 @@
 #include <SQLiteCpp/Backup.h>
+#include <sqlite3.h>
 
 #include <fstream>
 #include <set>
@@ -65,19 +66,26 @@ class SqliteView final : public DatabaseView {
         [&]() -> absl::StatusOr<bool> { return HasSecret(connection_, kObjectStoreId); });
   }
 
-  absl::Status CopyTo(const fs::path& dir) override {
+  absl::StatusOr<std::vector<std::string>> CopyTo(const fs::path& dir) override {
     const fs::path path = dir / kCopy;
-    const absl::Status status = Guarded([&] {
+    const absl::Status status = Guarded([&]() -> absl::Status {
       Connection copy(path.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
       // All pages in one step, under the read transaction of the source.
-      SQLite::Backup(copy.database(), connection_.database()).executeStep(-1);
+      const int outcome = SQLite::Backup(copy.database(), connection_.database()).executeStep(-1);
+      if (outcome != SQLITE_DONE) return NotCopied(path, outcome);
       return Check(copy, path);
     });
     RETURN_IF_ERROR(WithPath(status, path));
-    return SyncDirectory(dir);
+    RETURN_IF_ERROR(SyncDirectory(dir));
+    return std::vector<std::string>{kCopy};
   }
 
  private:
+  static absl::Status NotCopied(const fs::path& path, int outcome) {
+    return absl::UnavailableError(absl::StrFormat("the database was not copied to %s: %s",
+                                                  path.string(), sqlite3_errstr(outcome)));
+  }
+
   static absl::Status Check(Connection& copy, const fs::path& path) {
     copy.Execute(kWithoutLog);
     Query read = copy.Prepare(kReadCopy);
@@ -90,6 +98,62 @@ class SqliteView final : public DatabaseView {
 
   Connection connection_;
   SchemaState schema_;
+};
+
+absl::Status CheckRestorable(const DatabaseCopy& copy, const fs::path& database) {
+  std::error_code error;
+  // A log without its database would be applied to the restored one.
+  for (const char* const suffix : {"", "-wal", "-journal"}) {
+    const std::string path = database.string() + suffix;
+    if (!fs::exists(path, error)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s exists: restore into a new place", path));
+  }
+  return Guarded([&] {
+    Connection connection((copy.dir / kCopy).string(), SQLite::OPEN_READONLY);
+    return CheckSchema(ReadSchema(connection), OwnSchema());
+  });
+}
+
+absl::Status Restore(const DatabaseCopy& copy, const fs::path& database) {
+  // A name that no engine opens, until the file is complete.
+  const fs::path part = database.string() + ".restored";
+  std::error_code error;
+  fs::remove(part, error);
+  NewFile file(part);
+  RETURN_IF_ERROR(file.Open());
+  std::ifstream source(copy.dir / kCopy, std::ios::binary);
+  std::string piece(kPieceBytes, '\0');
+  do {
+    source.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    RETURN_IF_ERROR(file.Write({piece.data(), static_cast<size_t>(source.gcount())}));
+  } while (source);
+  if (!source.eof()) {
+    return absl::DataLossError(absl::StrFormat("cannot read %s", (copy.dir / kCopy).string()));
+  }
+  RETURN_IF_ERROR(file.Sync());
+  // Unlike a rename, a link replaces no database that somebody has made meanwhile.
+  fs::create_hard_link(part, database, error);
+  std::error_code ignored;
+  fs::remove(part, ignored);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrFormat("cannot make %s", database.string()));
+  }
+  const absl::Status status = SyncDirectory(fs::absolute(database).parent_path());
+  if (!status.ok()) fs::remove(database, ignored);
+  return status;
+}
+
+class SqliteRestore final : public DatabaseRestore {
+ public:
+  SqliteRestore(DatabaseCopy copy, fs::path database)
+      : copy_(std::move(copy)), database_(std::move(database)) {}
+
+  absl::Status Fill() override { return Restore(copy_, database_); }
+
+ private:
+  const DatabaseCopy copy_;
+  const fs::path database_;
 };
 
 }  // namespace
@@ -107,44 +171,10 @@ absl::StatusOr<std::unique_ptr<DatabaseView>> ViewSqlite(const fs::path& databas
   });
 }
 
-absl::Status CheckSqliteRestorable(const DatabaseCopy& copy, const fs::path& database) {
-  std::error_code error;
-  // A log without its database would be applied to the restored one.
-  for (const char* const suffix : {"", "-wal", "-journal"}) {
-    const std::string path = database.string() + suffix;
-    if (!fs::exists(path, error)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s exists: restore into a new place", path));
-  }
-  return Guarded([&] {
-    Connection connection((copy.dir / kCopy).string(), SQLite::OPEN_READONLY);
-    return CheckSchema(ReadSchema(connection), OwnSchema());
-  });
-}
-
-absl::Status RestoreSqlite(const DatabaseCopy& copy, const fs::path& database) {
-  // A name that no engine opens, until the file is complete.
-  const fs::path part = database.string() + ".restored";
-  std::error_code error;
-  fs::remove(part, error);
-  NewFile file(part);
-  RETURN_IF_ERROR(file.Open());
-  std::ifstream source(copy.dir / kCopy, std::ios::binary);
-  std::string piece(kPieceBytes, '\0');
-  do {
-    source.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    RETURN_IF_ERROR(file.Write({piece.data(), static_cast<size_t>(source.gcount())}));
-  } while (source);
-  if (!source.eof()) {
-    return absl::DataLossError(absl::StrFormat("cannot read %s", (copy.dir / kCopy).string()));
-  }
-  RETURN_IF_ERROR(file.Sync());
-  fs::rename(part, database, error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrFormat("cannot make %s: %s", database.string(), error.message()));
-  }
-  return SyncDirectory(fs::absolute(database).parent_path());
+absl::StatusOr<std::unique_ptr<DatabaseRestore>> BeginSqliteRestore(const DatabaseCopy& copy,
+                                                                    const fs::path& database) {
+  RETURN_IF_ERROR(CheckRestorable(copy, database));
+  return std::make_unique<SqliteRestore>(copy, database);
 }
 
 }  // namespace lathe::engine

@@ -1,0 +1,94 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <string>
+
+#include "services/engine/store/database_view.h"
+#include "services/engine/store/postgres/postgres_harness.h"
+#include "services/engine/store/postgres/table_copy.h"
+#include "services/engine/store/testing/temp_dir.h"
+
+namespace lathe::engine {
+namespace {
+
+constexpr char kCountTables[] =
+    "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()";
+// The query takes the lock under which an engine makes tables, for a moment. 1: it was free.
+constexpr char kTryLock[] = "SELECT pg_try_advisory_xact_lock(465642940517)::integer::bigint";
+
+int64_t NumberOf(PostgresConnection& connection, const char* sql) {
+  Query query = connection.Prepare(sql);
+  query.Next();
+  return query.Int();
+}
+
+// A copy of a database that also has a table of somebody else.
+struct Copied {
+  Copied() {
+    PostgresConnection connection = source.database().Connect();
+    CHECK(NumberOf(connection, kCountTables) == static_cast<int64_t>(TablesOf(OwnSchema()).size()));
+    connection.Execute("CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)");
+    absl::StatusOr<std::unique_ptr<DatabaseView>> view = ViewPostgres(source.database().url());
+    REQUIRE(view.ok());
+    absl::StatusOr<std::vector<std::string>> copied = (*view)->CopyTo(dir.path());
+    REQUIRE(copied.ok());
+    files = *copied;
+  }
+
+  PostgresHarness source;
+  TempDir dir;
+  std::vector<std::string> files;
+  DatabaseCopy copy = {
+      .kind = "postgres", .schema_version = OwnSchema().version(), .dir = dir.path()};
+};
+
+TEST_CASE("PostgresView: only the tables of the schema are copied", "[store]") {
+  const Copied copied;
+  CHECK(copied.files.size() == TablesOf(OwnSchema()).size() + 1);
+  for (const std::string& file : copied.files) {
+    CHECK(file != "theirs.copy");
+    CHECK(std::filesystem::exists(copied.dir.path() / file));
+  }
+}
+
+TEST_CASE("PostgresRestore: only the tables of the schema are restored", "[store]") {
+  const Copied copied;
+  std::ofstream(copied.dir.path() / "theirs.copy") << "id\n1\n";
+  const TestDatabase target;
+  auto restore = BeginPostgresRestore(copied.copy, target.url());
+  REQUIRE(restore.ok());
+  CHECK((*restore)->Fill().ok());
+  PostgresConnection connection = target.Connect();
+  CHECK(NumberOf(connection, kCountTables) == static_cast<int64_t>(TablesOf(OwnSchema()).size()));
+  CHECK(NumberOf(connection, "SELECT version FROM schema_version") == OwnSchema().version());
+}
+
+TEST_CASE("PostgresRestore: a copy without one of the tables is refused before files are copied",
+          "[store]") {
+  const Copied copied;
+  std::filesystem::remove(copied.dir.path() / "audit.copy");
+  const TestDatabase target;
+  const absl::Status status = BeginPostgresRestore(copied.copy, target.url()).status();
+  CHECK(absl::IsDataLoss(status));
+  CHECK_THAT(std::string(status.message()), Catch::EndsWith("has no table audit"));
+}
+
+TEST_CASE("PostgresRestore: no engine makes tables from the check to the end", "[store]") {
+  const Copied copied;
+  const TestDatabase target;
+  PostgresConnection engine = target.Connect();
+  {
+    auto restore = BeginPostgresRestore(copied.copy, target.url());
+    REQUIRE(restore.ok());
+    CHECK(NumberOf(engine, kTryLock) == 0);
+  }
+  // One that was given up leaves nothing.
+  CHECK(NumberOf(engine, kCountTables) == 0);
+  auto restore = BeginPostgresRestore(copied.copy, target.url());
+  REQUIRE(restore.ok());
+  CHECK((*restore)->Fill().ok());
+  CHECK(NumberOf(engine, kTryLock) == 1);
+  CHECK(absl::IsFailedPrecondition(BeginPostgresRestore(copied.copy, target.url()).status()));
+}
+
+}  // namespace
+}  // namespace lathe::engine
