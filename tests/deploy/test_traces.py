@@ -218,3 +218,22 @@ def test_the_share_of_traces_is_bounded():
             "traceparent": f"00-{TRACE}-{PARENT}-01"}).json())
         server.stop()  # which sends what waits
         assert collector.spans() == []
+
+
+def test_a_client_cannot_choose_an_id_that_is_recorded_and_the_engine_follows_the_gateway():
+    """Small ids were below every share once, and large ones above it."""
+    share, num_traces = 0.25, 60
+    chosen = [f"{number if number % 2 else 2**128 - number:032x}" for number in range(1, num_traces + 1)]
+    with TraceCollector() as collector, LatheServer(tiny_model(), env=traced(
+            collector.url, LATHE_TRACING__SAMPLE_RATIO=str(share))) as server:
+        model = RawModel(RawApi(server))
+        for trace in chosen:
+            model.api.result(model.api.post("forward_backward", model.body(), headers={
+                "traceparent": f"00-{trace}-{PARENT}-01"}).json())
+        server.stop()  # which sends what waits
+        ids = {service: {span.trace_id for span in collector.spans()
+                         if span.service == service and span.trace_id in chosen}
+               for service in (GATEWAY, ENGINE)}
+    # None or more than 40 of 60 have a chance below one in ten million.
+    assert 1 <= len(ids[GATEWAY]) <= 40
+    assert ids[ENGINE] == ids[GATEWAY]

@@ -1,6 +1,7 @@
 """`lathe doctor`: each planted mistake is named, and nothing else becomes an error."""
 
 import contextlib
+import http.server
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -355,6 +357,10 @@ def test_a_model_that_does_not_fit(data, tmp_path):
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + size)
     named(doctor(options=with_model(data, folder))[1], "model.memory", "4096.0 GiB")
+    parts = ranks_options(data, "--", "--model", str(folder), "--tp", "2", "--device", "cpu")
+    named(doctor(role="ranks", options=parts)[1], "model.memory", "2048.0 GiB")
+    _, found = doctor(options=with_model(data, folder), env={"CUDA_VISIBLE_DEVICES": "0"})
+    assert worst(found, "model.memory")["state"] == "skipped", "a GPU has the weights"
 
 
 def test_no_gpu(data):
@@ -375,3 +381,65 @@ def test_it_waits_until_the_engine_is_there(data):
         later.listen()
         output, _ = process.communicate(timeout=60)
         assert process.returncode in (0, 1) and "accepts connections" in output
+
+
+def ranks_options(data, *more):
+    return ["--data-dir", str(data), "--ranks", "0-0", *more]
+
+
+def test_the_model_of_ranks(data):
+    """Workers get what follows another "--"; it must not start them."""
+    _, found = doctor(role="ranks", options=ranks_options(data, "--", "--model", f"tiny={tiny_model()}"))
+    assert errors(found) == set()
+    for name in ("model.folder", "model.weights", "model.tokenizer", "model.memory"):
+        assert worst(found, name)["state"] == "ok"
+    assert list(data.iterdir()) == [], "no rank was started"
+    _, found = doctor(role="ranks", options=ranks_options(data, "--", "--model", "/no/such/model"))
+    named(found, "model.folder", "/no/such/model")
+    _, found = doctor(role="ranks", options=ranks_options(data, "--", "--modle", "x"))
+    assert "--modle" in worst(found, "options")["found"]
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """An object store that knows the bucket and not the keys."""
+
+    def do_PUT(self):
+        text = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+
+
+def with_bucket(data, port):
+    return [*good(data), "--storage-files", "s3://bucket", "--storage-endpoint", f"http://127.0.0.1:{port}"]
+
+
+def test_an_object_store_that_refuses(data):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        _, found = doctor(options=with_bucket(data, server.server_address[1]), env=KEYS)
+        server.shutdown()
+        thread.join()
+    named(found, "storage", "s3://bucket/doctor/")
+
+
+def test_an_object_store_that_is_away(data):
+    """Lathe serves on without it."""
+    named(doctor(options=with_bucket(data, 1), env=KEYS)[1], "storage", "127.0.0.1:1", state="warning")
+
+
+def test_an_object_store_in_good_order(data, tmp_path):
+    place = tmp_path / "objects"
+    place.mkdir()
+    _, found = doctor(options=[*good(data), "--storage-files", f"file:{place}"])
+    assert worst(found, "storage")["state"] == "ok" and errors(found) == set()
+    assert [path for path in place.rglob("*") if path.is_file()] == [], "it leaves nothing behind"

@@ -199,17 +199,25 @@ class Pod:
 
     def _init(self):
         """Whether all init containers have succeeded."""
-        for spec in self.spec.get("initContainers", []):
+        return all(self._init_with(spec) for spec in self.spec.get("initContainers", []))
+
+    def _init_with(self, spec):
+        backoff = FIRST_BACKOFF
+        while True:
             container = Container(self, spec)
             container.start()
-            while container.sandbox.exit_code is None:
+            while (code := container.sandbox.exit_code) is None:
                 if self._stop.wait(TICK):
                     container.stop(self._stop_grace)
                     return False
-            if container.sandbox.exit_code != 0:
-                self.exit_code = container.sandbox.exit_code
+            if code == 0:
+                return True
+            if not self.restarts:
+                self.exit_code = code
                 return False
-        return True
+            if self._stop.wait(backoff):
+                return False
+            backoff = min(MAX_BACKOFF, 2 * backoff)
 
     def _serve(self):
         for container in self._containers:

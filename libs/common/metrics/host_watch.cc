@@ -15,9 +15,9 @@ constexpr absl::Duration kPeriod = absl::Seconds(15);
 }  // namespace
 
 HostWatch::HostWatch(Options options)
-    : options_(std::move(options)), task_("host-watch", kPeriod, [this] { Look(); }) {
-  Look();
-}
+    : options_(std::move(options)),
+      first_look_("host-watch", [this] { Look(); }),
+      task_("host-watch", kPeriod, [this] { Look(); }) {}
 
 void HostWatch::Look() {
   std::map<std::string, Room> rooms;

@@ -13,8 +13,8 @@
 
 namespace lathe {
 
-// Looks every 15 s, on a thread of its own: a file system that hangs must not hold up the page of
-// metrics, which also answers probes. Thread-safe.
+// Looks at once and every 15 s, on threads of its own: a file system that hangs must not hold up a
+// start, nor the page of metrics, which also answers probes. Thread-safe.
 class HostWatch {
  public:
   // Keys are values of labels, from a closed set.
@@ -24,7 +24,7 @@ class HostWatch {
     std::map<std::string, std::string> certificates;
   };
 
-  // Looks once before it returns.
+  // Does not wait for the first look. Until then there are no series.
   explicit HostWatch(Options options);
   HostWatch(const HostWatch&) = delete;
   HostWatch& operator=(const HostWatch&) = delete;
@@ -45,6 +45,7 @@ class HostWatch {
   mutable absl::Mutex mu_;
   std::map<std::string, Room> rooms_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, double> ends_ ABSL_GUARDED_BY(mu_);  // Unix time
+  NamedThread first_look_;
   PeriodicTask task_;
 };
 

@@ -1,9 +1,13 @@
 #include "libs/common/tracing/span_context.h"
 
 #include <cmath>
+#include <cstring>
+#include <string>
 
 #include "absl/random/random.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/digest/sha256.h"
+#include "libs/common/random/random_id.h"
 
 namespace lathe {
 namespace {
@@ -26,6 +30,17 @@ std::optional<uint64_t> ParseHex(std::string_view text) {
 uint64_t RandomNonZero() {
   thread_local absl::BitGen generator;
   return absl::Uniform<uint64_t>(absl::IntervalClosed, generator, 1, UINT64_MAX);
+}
+
+// Returns a number that a client, which picks the trace id, can neither know nor choose.
+uint64_t LotOf(const SpanContext& context) {
+  static const std::string key = RandomBytes(32);
+  const uint64_t id[] = {context.trace_id_high, context.trace_id_low};
+  const std::string digest =
+      HmacSha256(key, std::string_view(reinterpret_cast<const char*>(id), sizeof(id)));
+  uint64_t lot = 0;
+  std::memcpy(&lot, digest.data(), sizeof(lot));
+  return lot;
 }
 
 }  // namespace
@@ -71,7 +86,8 @@ SpanContext NewTrace() {
 
 bool IsInSample(const SpanContext& context, double ratio) {
   if (ratio >= 1) return true;
-  return static_cast<double>(context.trace_id_low) < std::ldexp(ratio, 64);
+  if (ratio <= 0) return false;
+  return static_cast<double>(LotOf(context)) < std::ldexp(ratio, 64);
 }
 
 }  // namespace lathe

@@ -36,7 +36,7 @@ SpanContext ChildOf(const SpanContext& parent);
 // Returns the first span of a new trace, sampled or not. Thread-safe.
 SpanContext NewTrace();
 
-// Decides by the trace id alone, so that all processes decide alike. `ratio` lies in [0, 1].
+// Decides alike for all spans of a trace in this process. `ratio` lies in [0, 1]. Thread-safe.
 bool IsInSample(const SpanContext& context, double ratio);
 
 }  // namespace lathe

@@ -56,15 +56,24 @@ TEST_CASE("A child has its parent's trace, and ids are new", "[tracing]") {
   CHECK(ids.size() == 1001);
 }
 
-TEST_CASE("The ratio chooses traces by their id", "[tracing]") {
+TEST_CASE("The ratio is the share of traces, also of those whose ids a client picked",
+          "[tracing]") {
   CHECK(IsInSample({.trace_id_low = UINT64_MAX}, 1));
   CHECK_FALSE(IsInSample({.trace_id_low = 0}, 0));
-  CHECK(IsInSample({.trace_id_low = 1}, 0.5));
-  CHECK_FALSE(IsInSample({.trace_id_low = UINT64_MAX / 2 + 2048}, 0.5));
-  int num_in = 0;
-  for (int i = 0; i < 10'000; ++i) num_in += IsInSample(NewTrace(), 0.25);
-  CHECK(num_in > 2000);
-  CHECK(num_in < 3000);
+  int num_new = 0;
+  int num_low = 0;
+  int num_high = 0;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    num_new += IsInSample(NewTrace(), 0.25);
+    const SpanContext low = {.trace_id_low = i + 1};
+    num_low += IsInSample(low, 0.25);
+    CHECK(IsInSample(low, 0.25) == IsInSample(ChildOf(low), 0.25));
+    num_high += IsInSample({.trace_id_high = i + 1}, 0.25);
+  }
+  for (const int num_in : {num_new, num_low, num_high}) {
+    CHECK(num_in > 2000);
+    CHECK(num_in < 3000);
+  }
 }
 
 TEST_CASE("A sender can turn the recording of its trace off, and not the ratio up", "[tracing]") {

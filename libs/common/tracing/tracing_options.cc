@@ -67,11 +67,10 @@ void AddTracingOptions(OptionSet& set, TracingOptions& options) {
           {.flag = "tracing-endpoint"});
   set.Add(&options.headers, "tracing.headers", "",
           "headers of the requests to the collector, NAME=VALUE,NAME=VALUE", {.secret = true});
-  set.Add(
-      &options.sample_ratio, "tracing.sample_ratio", 1,
-      "share of traces that are recorded, 0 to 1, the same for gateways and engines; a client's "
-      "traceparent may turn its trace off",
-      {.flag = "tracing-sample-ratio"});
+  set.Add(&options.sample_ratio, "tracing.sample_ratio", 1,
+          "share of traces that are recorded, 0 to 1, which gateways decide and engines follow; a "
+          "client's traceparent may turn its trace off",
+          {.flag = "tracing-sample-ratio"});
   set.Add(&options.insecure_i_know, "tracing.insecure_i_know", false,
           "allows an endpoint with http on another machine", {.flag = "tracing-insecure-i-know"});
 }

@@ -208,12 +208,14 @@ void Forwarder::Call::Begin() {
 }
 
 void Forwarder::Call::CopyMetadata() {
-  const bool is_traced = request_.span.is_valid();
   for (const Header& header : request_.headers) {
-    if (IsHopByHop(header.name) || (is_traced && header.name == kTraceparent)) continue;
+    // The engine records what a traceparent says, so a client's own never reaches it.
+    if (IsHopByHop(header.name) || header.name == kTraceparent) continue;
     client_->AddMetadata(header.name, header.value);
   }
-  if (is_traced) client_->AddMetadata(kTraceparent, FormatTraceparent(request_.span));
+  if (request_.span.is_valid()) {
+    client_->AddMetadata(kTraceparent, FormatTraceparent(request_.span));
+  }
   forwarder_.context_.engine.Prove(*client_);
 }
 

@@ -44,7 +44,7 @@ struct ForwarderContext {
   bool reflection = false;
   // Called after each call of a known method; may be empty.
   std::function<void(const Answered&)> on_answered = {};
-  // Must outlive the calls. Null: no traces, and a client's traceparent is forwarded as it is.
+  // Must outlive the calls. Null: no traces, and a client's traceparent is not forwarded.
   Tracer* tracer = nullptr;
 };
 

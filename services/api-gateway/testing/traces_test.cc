@@ -63,6 +63,18 @@ std::string HeaderOf(const Json& span) {
                       span.at("spanId").get<std::string>(), "-01");
 }
 
+// Calls ForwardBackward over gRPC with kParent.
+grpc::Status CallGrpc(RunningGateway& gateway) {
+  const auto stub = v1::Engine::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", gateway.ListenGrpc()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  SetDeadline(context, absl::Seconds(20));
+  context.AddMetadata("x-api-key", FakeEngine::kFakeKey);
+  context.AddMetadata("traceparent", kParent);
+  v1::SubmitResponse response;
+  return stub->ForwardBackward(&context, v1::ForwardBackwardRequest(), &response);
+}
+
 TEST_CASE("A request's span is a child of the client's and the parent of the engine's",
           "[tracing]") {
   Traced traced;
@@ -78,15 +90,7 @@ TEST_CASE("A request's span is a child of the client's and the parent of the eng
 
 TEST_CASE("A forwarded gRPC call carries the gateway's span and not the client's", "[tracing]") {
   Traced traced;
-  const auto stub = v1::Engine::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", traced.gateway->ListenGrpc()),
-                          grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  SetDeadline(context, absl::Seconds(20));
-  context.AddMetadata("x-api-key", FakeEngine::kFakeKey);
-  context.AddMetadata("traceparent", kParent);
-  v1::SubmitResponse response;
-  REQUIRE(stub->ForwardBackward(&context, v1::ForwardBackwardRequest(), &response).ok());
+  REQUIRE(CallGrpc(*traced.gateway).ok());
   const std::string sent = traced.engine.last_traceparent();
   const auto spans = traced.Spans();
   const Json& span = spans.at("lathe.v1.Engine/ForwardBackward");
@@ -106,7 +110,7 @@ TEST_CASE("Requests of strangers, probes and unrecorded traces have no spans", "
   CHECK(traced.Spans().empty());
 }
 
-TEST_CASE("Without a tracer a client's traceparent goes nowhere over HTTP", "[tracing]") {
+TEST_CASE("Without a tracer a client's traceparent goes nowhere", "[tracing]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
   const auto answer =
@@ -114,6 +118,8 @@ TEST_CASE("Without a tracer a client's traceparent goes nowhere over HTTP", "[tr
           .Exchange("POST", "/api/v1/forward_backward", kBody,
                     {{"content-type", "application/json"}, {"traceparent", kParent}});
   CHECK(answer.status == 200);
+  CHECK(engine.last_traceparent().empty());
+  CHECK(CallGrpc(gateway).ok());
   CHECK(engine.last_traceparent().empty());
 }
 

@@ -59,7 +59,12 @@ void RecordDeliveries(Runtime& runtime, const Caller& caller,
 }
 
 SpanContext SpanOf(const Runtime& runtime, const grpc::CallbackServerContext& context) {
-  return runtime.BeginSpan(MetadataOf(context, kTraceparent));
+  const std::string_view traceparent = MetadataOf(context, kTraceparent);
+  SpanContext span = runtime.BeginSpan(traceparent);
+  if (!span.is_valid()) return span;
+  // CheckPeer lets gateways call, and not their clients. The gateway has decided already.
+  if (const auto parent = ParseTraceparent(traceparent)) span.is_sampled = parent->is_sampled;
+  return span;
 }
 
 absl::StatusOr<Caller> AuthenticateLink(const KeyRing& keys, const std::string& key_id,

@@ -129,6 +129,41 @@ def test_off_peak_jobs_run_kubectl_with_what_their_role_allows(release):
         release.kubectl(*[word for word in container["args"] if not word.startswith("--namespace")])
         assert release.api.get("StatefulSet", "lathe-group-night")["spec"]["replicas"] == replicas
 
+
+HOOK = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: late, annotations: {helm.sh/hook: post-upgrade}}
+spec: {backoffLimit: 0, template: {spec: {restartPolicy: Never, containers: [{name: late, image: "any:1"}]}}}
+"""
+
+
+@slow_deploy
+@pytest.mark.parametrize("is_rolled_back", [True, False], ids=["rollback", "none"])
+def test_a_rollback_after_a_failed_upgrade_removes_its_jobset(release, tmp_path, is_rolled_back):
+    """docs/deploy/kubernetes.md asks for it, and has commands for a set that nobody owns."""
+    def memory(gigabytes):
+        return f"groups[1].resources.limits.memory={gigabytes}Gi"
+
+    release.install("ci/jobset.yaml")
+    [first] = release.api.names("JobSet")
+    late = tmp_path / "lathe"
+    shutil.copytree(CHART, late)
+    (late / "templates" / "late.yaml").write_text(HOOK)
+    release.api.failing.add("late")
+    assert release.upgrade("ci/jobset.yaml", memory(300), chart=late, check=False).returncode != 0
+    [failed] = release.api.names("JobSet")
+    assert failed != first
+    if is_rolled_back:
+        release.helm("rollback", RELEASE, "1", "--wait")
+        assert release.api.names("JobSet") == [first]
+    release.upgrade("ci/jobset.yaml", memory(400))
+    owned = [line.split()[1] for line in release.helm("get", "manifest", RELEASE).stdout.splitlines()
+             if line.startswith("  name: lathe-group-night-")]
+    assert len(owned) == 1
+    assert set(release.api.names("JobSet")) == {*owned, *([] if is_rolled_back else [failed])}
+
+
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"restartPolicy": "Never", "containers": [
     {"name": "main", "image": "any:1"}]}}
 JOB = {"template": TEMPLATE}

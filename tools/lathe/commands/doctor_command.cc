@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/errors.h"
 #include "libs/common/json/json.h"
@@ -123,7 +124,31 @@ std::string StoreOfUp(const CheckInput& input) {
   return options.ok() ? options->store : input.Option("up.store");
 }
 
-// Asks the role's program for its options.
+// Asks a program for the errors and the values of its options. Values that are known stay.
+absl::Status AddOptions(std::vector<std::string> command, CheckInput& input) {
+  command.push_back("--check-config");
+  ASSIGN_OR_RETURN(const ProgramRun valid, RunProgram(command, kOptionsLimit));
+  // Two programs have the same complaint about a part of the file that both read.
+  if (valid.exit_code != 0 && valid.output != input.option_errors) {
+    input.option_errors += valid.output;
+  }
+  command.back() = "--show-config";
+  ASSIGN_OR_RETURN(const ProgramRun shown, RunProgram(command, kOptionsLimit));
+  if (shown.exit_code == 0) input.options.merge(ReadOptions(shown.output));
+  return absl::OkStatus();
+}
+
+// Returns the command of a program with the doctor's file of options and `arguments`.
+std::vector<std::string> CommandOf(const DoctorOptions& doctor, std::vector<std::string> command,
+                                   absl::Span<const std::string> arguments) {
+  if (!doctor.config_path.empty()) {
+    command.insert(command.end(), {"--config", doctor.config_path});
+  }
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+// Asks the role's program for its options, and for `ranks` the workers that it starts.
 absl::StatusOr<CheckInput> ReadInput(const DoctorOptions& doctor) {
   CheckInput input{
       .role = RoleOf(doctor.role), .is_offline = doctor.is_offline, .is_deep = doctor.is_deep};
@@ -132,22 +157,22 @@ absl::StatusOr<CheckInput> ReadInput(const DoctorOptions& doctor) {
   ASSIGN_OR_RETURN(
       const std::string program,
       FindProgram(ProgramDir(), is_verb ? "lathe" : absl::StrCat("lathe-", doctor.role)));
+  // What follows another "--" goes to the workers. A question behind it would start them.
+  absl::Span<const std::string> arguments = doctor.arguments;
+  const size_t dashes =
+      static_cast<size_t>(std::find(arguments.begin(), arguments.end(), "--") - arguments.begin());
+  const bool has_workers = input.role == Role::kRanks;
   input.command = {program};
   if (is_verb) input.command.push_back(doctor.role);
-  if (!doctor.config_path.empty()) {
-    input.command.insert(input.command.end(), {"--config", doctor.config_path});
-  }
-  input.command.insert(input.command.end(), doctor.arguments.begin(), doctor.arguments.end());
-  const auto ask = [&input](const char* question) {
-    std::vector<std::string> command = input.command;
-    command.push_back(question);
-    return RunProgram(command, kOptionsLimit);
-  };
-  ASSIGN_OR_RETURN(const ProgramRun valid, ask("--check-config"));
-  if (valid.exit_code != 0) input.option_errors = valid.output;
-  ASSIGN_OR_RETURN(const ProgramRun shown, ask("--show-config"));
-  if (shown.exit_code == 0) input.options = ReadOptions(shown.output);
+  input.command = CommandOf(doctor, std::move(input.command),
+                            has_workers ? arguments.first(dashes) : arguments);
+  RETURN_IF_ERROR(AddOptions(input.command, input));
   if (is_up && !input.options.empty()) input.options["up.store"] = StoreOfUp(input);
+  if (has_workers) {
+    ASSIGN_OR_RETURN(const std::string worker, FindProgram(ProgramDir(), "lathe-worker"));
+    arguments.remove_prefix(std::min(arguments.size(), dashes + 1));
+    RETURN_IF_ERROR(AddOptions(CommandOf(doctor, {worker}, arguments), input));
+  }
   return input;
 }
 
@@ -169,6 +194,7 @@ DoctorReport Look(const CheckInput& input) {
   if (input.options.empty()) return report;
   run(FileChecks());
   run(StoreChecks());
+  run(StorageChecks());
   run(NetworkChecks());
   run(ModelChecks());
   run(GpuChecks());

@@ -46,6 +46,12 @@ struct CheckInput {
   std::vector<std::string> List(const std::string& key) const;
   // Returns the section of the role's own options: up, engine, gateway, worker or ranks.
   std::string Section() const;
+  // Returns the section of the options of its workers: up or worker.
+  std::string WorkerSection() const;
+  // Returns the first item of an option that is a number or a list of them; 1 if there is none.
+  int Number(const std::string& key) const;
+  // Returns how many ranks run here.
+  int NumRanks() const;
   // Returns the data directory of the role; an empty path if it has none.
   std::string DataDirPath() const;
   DataDir Data() const;
@@ -70,6 +76,7 @@ const std::vector<DoctorCheck>& OptionChecks();
 const std::vector<DoctorCheck>& HostChecks();
 const std::vector<DoctorCheck>& FileChecks();
 const std::vector<DoctorCheck>& StoreChecks();
+const std::vector<DoctorCheck>& StorageChecks();
 const std::vector<DoctorCheck>& NetworkChecks();
 const std::vector<DoctorCheck>& ModelChecks();
 const std::vector<DoctorCheck>& GpuChecks();

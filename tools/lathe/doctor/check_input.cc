@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 
+#include <utility>
+
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -45,6 +48,28 @@ std::string CheckInput::Section() const {
       return "ranks";
   }
   return "";
+}
+
+std::string CheckInput::WorkerSection() const { return role == Role::kUp ? "up" : "worker"; }
+
+int CheckInput::Number(const std::string& key) const {
+  int number = 1;
+  const std::vector<std::string> items = List(key);
+  if (items.empty() || !absl::SimpleAtoi(items.front(), &number) || number < 1) return 1;
+  return number;
+}
+
+int CheckInput::NumRanks() const {
+  if (role == Role::kUp) {
+    return Number("up.dp") * Number("up.fsdp") * Number("up.tp") * Number("up.groups");
+  }
+  if (role != Role::kRanks) return 1;
+  const std::pair<std::string, std::string> ends =
+      absl::StrSplit(Option("ranks.ranks"), absl::MaxSplits('-', 1));
+  int first = 0;
+  int last = 0;
+  if (!absl::SimpleAtoi(ends.first, &first)) return Number("ranks.ranks_per_pod");
+  return absl::SimpleAtoi(ends.second, &last) ? last - first + 1 : 1;
 }
 
 std::string CheckInput::DataDirPath() const {

@@ -134,13 +134,12 @@ std::vector<Finding> CheckProcesses(const CheckInput& input) {
 }
 
 std::vector<Finding> CheckSharedMemory(const CheckInput& input) {
-  int64_t ranks = 1;
-  for (const char* axis : {".dp", ".fsdp", ".tp"}) {
-    int64_t size = 1;
-    const std::vector<std::string> sizes = input.List(absl::StrCat(input.Section(), axis));
-    if (!sizes.empty() && absl::SimpleAtoi(sizes.front(), &size)) ranks *= size;
-  }
-  if (ranks < 2 || input.Option(absl::StrCat(input.Section(), ".device")) == "cpu") {
+  const std::string section = input.WorkerSection();
+  const int ranks = input.role == Role::kRanks
+                        ? input.NumRanks()
+                        : input.Number(section + ".dp") * input.Number(section + ".fsdp") *
+                              input.Number(section + ".tp");
+  if (ranks < 2 || input.Option(section + ".device") == "cpu") {
     return {{.state = CheckState::kSkipped, .found = "only ranks on GPUs share memory"}};
   }
   struct statvfs info {};

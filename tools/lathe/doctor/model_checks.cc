@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/device/visible_device.h"
 #include "libs/common/json/json.h"
 #include "libs/common/memory/process_memory.h"
 #include "tools/lathe/doctor/check.h"
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 std::vector<std::string> ModelArguments(const CheckInput& input) {
-  return input.List(absl::StrCat(input.Section(), ".model"));
+  return input.List(absl::StrCat(input.WorkerSection(), ".model"));
 }
 
 // Returns the models that could be found.
@@ -161,11 +162,15 @@ std::vector<Finding> CheckMemoryOfModels(const CheckInput& input) {
   if (!input.DataDirPath().empty() && input.IsRunning()) {
     return {{.state = CheckState::kSkipped, .found = "Lathe runs and has its memory"}};
   }
-  if (input.Option(absl::StrCat(input.Section(), ".device")) == "cuda") {
+  const std::string section = input.WorkerSection();
+  const std::string device = input.Option(section + ".device");
+  if (device == "cuda" || (device != "cpu" && NumVisibleDevices(input.root / "dev") > 0)) {
     return {{.state = CheckState::kSkipped, .found = "the weights are on GPUs"}};
   }
   int64_t bytes = 0;
   for (const ModelFolder& model : models) bytes += model.loaded_bytes;
+  const int shards = input.Number(section + ".fsdp") * input.Number(section + ".tp");
+  bytes = bytes / shards * std::min(shards, input.NumRanks());
   const absl::StatusOr<int64_t> available = AvailableMemoryBytes(input.root);
   if (!available.ok()) {
     return {{.state = CheckState::kSkipped, .found = std::string(available.status().message())}};
@@ -187,19 +192,19 @@ const std::vector<DoctorCheck>& ModelChecks() {
   static const auto& checks = *new std::vector<DoctorCheck>{
       {.name = "model.folder",
        .why = "a worker serves a base model",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckFolders},
       {.name = "model.weights",
        .why = "downloads are cut off at times",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckWeights},
       {.name = "model.tokenizer",
        .why = "stop strings need it",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckTokenizers},
       {.name = "model.memory",
        .why = "a model that does not fit is not loaded",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckMemoryOfModels},
   };
   return checks;

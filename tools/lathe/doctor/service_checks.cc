@@ -72,20 +72,8 @@ std::vector<Finding> CheckStore(const CheckInput& input) {
            .remedy = "docs/database.md says what the engine needs"}};
 }
 
-// Returns the number of ranks that the role's program starts here.
-int NumRanks(const CheckInput& input) {
-  if (input.role == Role::kWorker) return 1;
-  int ranks = 1;
-  for (const char* key : {"up.dp", "up.fsdp", "up.tp", "up.groups"}) {
-    int size = 1;
-    const std::vector<std::string> items = input.List(key);
-    if (!items.empty() && absl::SimpleAtoi(items.front(), &size) && size > 0) ranks *= size;
-  }
-  return ranks;
-}
-
 std::vector<Finding> CheckDevices(const CheckInput& input) {
-  const std::string device = input.Option(absl::StrCat(input.Section(), ".device"));
+  const std::string device = input.Option(absl::StrCat(input.WorkerSection(), ".device"));
   const int count = NumVisibleDevices(input.root / "dev");
   if (device == "cuda" && count == 0) {
     return {{.state = CheckState::kError,
@@ -95,7 +83,7 @@ std::vector<Finding> CheckDevices(const CheckInput& input) {
                        "use --device cpu"}};
   }
   if (count == 0) return {{.state = CheckState::kSkipped, .found = "no GPU is visible"}};
-  if (const absl::Status status = CheckVisibleDevices(NumRanks(input), device); !status.ok()) {
+  if (const absl::Status status = CheckVisibleDevices(input.NumRanks(), device); !status.ok()) {
     return {{.state = CheckState::kError,
              .found = std::string(status.message()),
              .remedy = "make the mesh smaller, or free GPUs"}};
@@ -114,7 +102,7 @@ std::vector<Finding> CheckDriver(const CheckInput& input) {
   }
   if (version == 0) return {{.state = CheckState::kSkipped, .found = "no NVIDIA driver"}};
   const std::string found = absl::StrCat("NVIDIA driver ", version);
-  const std::string device = input.Option(absl::StrCat(input.Section(), ".device"));
+  const std::string device = input.Option(absl::StrCat(input.WorkerSection(), ".device"));
   if (version >= kOldestDriver || device == "cpu") return {{.found = found}};
   return {{.state = device == "cuda" ? CheckState::kError : CheckState::kWarning,
            .found = found,
@@ -202,11 +190,11 @@ const std::vector<DoctorCheck>& GpuChecks() {
   static const auto& checks = *new std::vector<DoctorCheck>{
       {.name = "gpu.devices",
        .why = "each rank needs a GPU of its own",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckDevices},
       {.name = "gpu.driver",
        .why = "an old driver does not run programs of CUDA 13",
-       .roles = {Role::kUp, Role::kWorker},
+       .roles = {Role::kUp, Role::kWorker, Role::kRanks},
        .run = CheckDriver},
   };
   return checks;

@@ -173,3 +173,51 @@ envFrom:
 - {name: admin, mountPath: /etc/lathe/admin, readOnly: true}
 {{- end }}
 {{- end }}
+
+{{- /* An init container that looks for what would stop the program, and says how to mend it. `program` is the YAML of
+       what both have: image, envFrom, env, resources, volumeMounts. {root, role, isOffline?, program}. */ -}}
+{{- define "lathe.doctor" -}}
+{{- if .root.Values.doctor.enabled }}
+initContainers:
+  - name: doctor
+    # Exit code 1: there are only warnings.
+    args:
+      - /bin/sh
+      - -c
+      - lathe doctor --role {{ .role }} --config /etc/lathe/config/lathe.yaml --wait {{ .root.Values.doctor.wait }}{{ if .isOffline }} --offline{{ end }} || [ $? -eq 1 ]
+    # `kubectl describe pod` shows the end of its table.
+    terminationMessagePolicy: FallbackToLogsOnError
+    {{- .program | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{- /* What an engine and its doctor have: {root, volumes}. */ -}}
+{{- define "lathe.engineProgram" -}}
+image: {{ include "lathe.image" (dict "root" .root "name" "lathe-control") }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- include "lathe.envFrom" .root | nindent 0 }}
+{{- include "lathe.containerSecurity" .root | nindent 0 }}
+resources:
+  {{- toYaml .root.Values.engine.resources | nindent 2 }}
+volumeMounts:
+  {{- include "lathe.mounts" .volumes | nindent 2 }}
+  {{- include "lathe.tracingMounts" .root | nindent 2 }}
+  {{- include "lathe.engineMounts" .root | nindent 2 }}
+{{- end }}
+
+{{- /* What `lathe up` and its doctor have: {root, group, volumes}. */ -}}
+{{- define "lathe.upProgram" -}}
+image: {{ include "lathe.image" (dict "root" .root "name" "lathe") }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- include "lathe.envFrom" .root | nindent 0 }}
+{{- include "lathe.containerSecurity" .root | nindent 0 }}
+resources:
+  {{- toYaml .root.Values.sqlite.resources | nindent 2 }}
+volumeMounts:
+  {{- include "lathe.mounts" .volumes | nindent 2 }}
+  {{- include "lathe.tracingMounts" .root | nindent 2 }}
+  {{- if .root.Values.gateway.tlsSecret }}
+  - {name: api-tls, mountPath: /etc/lathe/api-tls, readOnly: true}
+  {{- end }}
+  {{- include "lathe.groupMounts" .group | nindent 2 }}
+{{- end }}
