@@ -164,7 +164,10 @@ void WarnOfTransaction(const OpenTransaction& transaction) {
 // Locks the data directory for SQLite, which keeps everything there. For a shared store, a lease
 // guards the data, and the lock is on this engine's own run directory.
 absl::StatusOr<DataDirLock> TakeLock(const Settings& settings) {
-  return DataDirLock::Take(IsSharedStore(settings.store) ? settings.run_dir : settings.data_dir);
+  // An engine that was killed holds its lock until the kernel has ended its writes.
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  return DataDirLock::Take(IsSharedStore(settings.store) ? settings.run_dir : settings.data_dir,
+                           kPatience);
 }
 
 absl::StatusOr<std::string> WorkerSecret(const Settings& settings, Store& store) {

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 
 namespace lathe::engine {
 namespace {
@@ -28,7 +29,8 @@ std::string ReadHolder(int fd) {
 
 }  // namespace
 
-absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir) {
+absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir,
+                                              absl::Duration patience) {
   std::error_code error;
   if (std::filesystem::create_directories(dir, error)) {
     std::filesystem::permissions(dir, std::filesystem::perms::owner_all, error);
@@ -41,9 +43,13 @@ absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir) 
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path.string()));
   DataDirLock lock(fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));
+  constexpr absl::Duration kPause = absl::Milliseconds(50);
+  for (absl::Duration waited; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += kPause) {
+    if (waited >= patience) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));
+    }
+    absl::SleepFor(kPause);
   }
   const std::string holder = absl::StrCat(getpid(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, holder.data(), holder.size(), 0) < 0) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lathe::engine {
 
@@ -12,8 +13,10 @@ namespace lathe::engine {
 class DataDirLock {
  public:
   // Takes the lock on `dir`, which is created (mode 0700) when it is missing. Returns
-  // FailedPrecondition, naming the other process, when another process holds the lock.
-  static absl::StatusOr<DataDirLock> Take(const std::filesystem::path& dir);
+  // FailedPrecondition, naming the other process, when another process still holds the lock after
+  // `patience`.
+  static absl::StatusOr<DataDirLock> Take(const std::filesystem::path& dir,
+                                          absl::Duration patience = absl::ZeroDuration());
 
   DataDirLock(DataDirLock&& other) noexcept;
   DataDirLock& operator=(DataDirLock&& other) noexcept;

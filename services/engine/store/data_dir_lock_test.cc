@@ -4,6 +4,10 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
 
 #include "services/engine/store/testing/temp_dir.h"
 
@@ -18,6 +22,18 @@ TEST_CASE("DataDirLock: the error names the process that holds the directory", "
   CHECK(second.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK_THAT(std::string(second.status().message()),
              Catch::Contains("in use by process " + std::to_string(getpid())));
+}
+
+TEST_CASE("DataDirLock: it waits for a holder that ends", "[store]") {
+  const TempDir dir;
+  absl::StatusOr<DataDirLock> first = DataDirLock::Take(dir.path());
+  REQUIRE(first.ok());
+  std::thread holder([lock = *std::move(first)]() mutable {
+    absl::SleepFor(absl::Milliseconds(200));
+    const DataDirLock ends = std::move(lock);
+  });
+  CHECK(DataDirLock::Take(dir.path(), absl::Seconds(60)).ok());
+  holder.join();
 }
 
 TEST_CASE("DataDirLock: the directory is free again after the holder is gone", "[store]") {
