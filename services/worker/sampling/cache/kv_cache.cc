@@ -45,13 +45,27 @@ int64_t KvCache::BlocksToExtend(const KvSequence& sequence, int64_t num_tokens) 
 bool KvCache::Extend(KvSequence& sequence, int64_t num_tokens) {
   const int64_t wanted = BlocksToExtend(sequence, num_tokens);
   if (wanted > num_free_blocks()) return false;
-  for (int64_t i = 0; i < wanted; ++i) sequence.blocks.push_back(Take());
+  std::vector<int32_t> blocks;
+  std::vector<int32_t> dropped;
+  for (int64_t i = 0; i < wanted; ++i) blocks.push_back(Take(dropped));
+  try {
+    Clear(dropped);
+  } catch (...) {
+    // The blocks that are not clear are still marked.
+    for (const int32_t block : blocks) {
+      references_[block] = 0;
+      free_.push_back(block);
+    }
+    throw;
+  }
+  sequence.blocks.insert(sequence.blocks.end(), blocks.begin(), blocks.end());
   sequence.length += num_tokens;
   return true;
 }
 
-// Takes a free block, or else the least recently used idle block. The block is all zeros.
-int32_t KvCache::Take() {
+// Takes a free block, or else the least recently used idle block. Adds it to `dropped` if it must
+// be cleared; otherwise it is all zeros.
+int32_t KvCache::Take(std::vector<int32_t>& dropped) {
   int32_t block;
   if (!free_.empty()) {
     block = free_.back();
@@ -61,8 +75,7 @@ int32_t KvCache::Take() {
     is_dropped_[block] = true;
     ++num_evictions_;
   }
-  if (is_dropped_[block]) Clear(block);
-  is_dropped_[block] = false;
+  if (is_dropped_[block]) dropped.push_back(block);
   references_[block] = 1;
   return block;
 }
@@ -88,14 +101,19 @@ bool KvCache::Fork(const KvSequence& sequence, KvSequence& copy) {
 
 void KvCache::Release(KvSequence& sequence) {
   // Starts from the end, as PrefixCache requires.
-  for (size_t i = sequence.blocks.size(); i > 0; --i) Release(sequence.blocks[i - 1]);
-  sequence = KvSequence();
+  const std::vector<int32_t> blocks = std::exchange(sequence, {}).blocks;
+  std::vector<int32_t> freed;
+  for (size_t i = blocks.size(); i > 0; --i) Release(blocks[i - 1], freed);
+  Clear(freed);
 }
 
-void KvCache::Release(int32_t block) {
+// Adds the block to `freed` if nothing uses it any more. The caller clears those. If it cannot, the
+// next Take does.
+void KvCache::Release(int32_t block, std::vector<int32_t>& freed) {
   if (--references_[block] > 0) return;
   if (prefixes_.IsKnown(block)) return prefixes_.Idle(block);
-  Clear(block);
+  is_dropped_[block] = true;
+  freed.push_back(block);
   free_.push_back(block);
 }
 
@@ -109,6 +127,7 @@ void KvCache::BeginWith(const std::vector<int32_t>& blocks, KvSequence& sequence
 
 void KvCache::Share(const PrefixScope& scope, std::span<const int32_t> tokens,
                     KvSequence& sequence) {
+  std::vector<int32_t> freed;
   int64_t& i = sequence.num_shareable;
   for (; i < sequence.length / kBlockTokens; ++i, tokens = tokens.subspan(kBlockTokens)) {
     const int32_t parent = i == 0 ? PrefixCache::kNone : sequence.blocks[i - 1];
@@ -117,8 +136,9 @@ void KvCache::Share(const PrefixScope& scope, std::span<const int32_t> tokens,
     if (known == own) continue;
     if (references_[known]++ == 0) prefixes_.Use(known);
     sequence.blocks[i] = known;
-    Release(own);
+    Release(own, freed);
   }
+  Clear(freed);
 }
 
 void KvCache::DropPrefixes(const std::string& version_id) {
@@ -128,11 +148,22 @@ void KvCache::DropPrefixes(const std::string& version_id) {
   }
 }
 
-// Costs about as much as writing the block did, and much less than attention's reads of it.
-void KvCache::Clear(int32_t block) {
-  if (!keys_.defined()) return;
-  keys_.select(1, block).zero_();
-  values_.select(1, block).zero_();
+// Costs about as much as writing the blocks did, and much less than attention's reads of them. A
+// GPU clears all blocks in a few launches.
+void KvCache::Clear(const std::vector<int32_t>& blocks) {
+  if (blocks.empty()) return;
+  if (keys_.defined() && !keys_.is_cpu()) {
+    const at::Tensor index =
+        at::tensor(blocks, at::kLong).to(keys_.device(), at::kLong, /*non_blocking=*/true);
+    keys_.index_fill_(1, index, 0);
+    values_.index_fill_(1, index, 0);
+  } else if (keys_.defined()) {
+    for (const int32_t block : blocks) {
+      keys_.select(1, block).zero_();
+      values_.select(1, block).zero_();
+    }
+  }
+  for (const int32_t block : blocks) is_dropped_[block] = false;
 }
 
 void KvCache::Write(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,

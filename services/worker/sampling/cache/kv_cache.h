@@ -99,9 +99,9 @@ class KvCache {
   at::Tensor values(int64_t layer) const { return values_[layer]; }
 
  private:
-  int32_t Take();
-  void Release(int32_t block);
-  void Clear(int32_t block);
+  int32_t Take(std::vector<int32_t>& dropped);
+  void Release(int32_t block, std::vector<int32_t>& freed);
+  void Clear(const std::vector<int32_t>& blocks);
   bool is_bf16() const { return attention_ == MatmulArithmetic::kBf16; }
   template <typename Element>
   void WriteByKernel(int64_t layer, const at::Tensor& blocks, const at::Tensor& places,
