@@ -202,8 +202,8 @@ std::vector<ActiveRequest*> SamplingEngine::Compute(std::vector<SequenceRows> pa
   return prompts;
 }
 
-// LastLogits by a CUDA graph. Returns an undefined tensor, and computes nothing, if no graph fits:
-// each sequence must be a sample that lacks one row.
+// LastLogits by a CUDA graph. Returns an undefined tensor if no graph fits: each sequence must be a
+// sample that lacks one row.
 at::Tensor SamplingEngine::LastLogitsByGraph(const std::vector<SequenceRows>& pass) {
   if (graphs_ == nullptr) return {};
   std::vector<DecodeRow> decode;

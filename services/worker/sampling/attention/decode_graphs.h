@@ -32,8 +32,10 @@ class DecodeGraphs {
   static std::unique_ptr<DecodeGraphs> Create(const Model& model, KvCache& cache,
                                               int64_t most_rows);
 
-  // Returns logits [rows, V] fp32, valid until the next call. Returns an undefined tensor and does
-  // nothing if there are more than `most_rows` rows or LoraSlots rejects an adapter.
+  // Returns logits [rows, V] fp32, valid until the next call. Returns an undefined tensor if there
+  // are more than `most_rows` rows, if LoraSlots rejects an adapter, or if the pass cannot be
+  // recorded. A failed recording may have written keys and values, which the caller then computes
+  // again.
   virtual at::Tensor Run(std::span<const DecodeRow> rows) = 0;
 };
 

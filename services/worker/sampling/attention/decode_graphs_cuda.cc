@@ -34,7 +34,8 @@ class CudaDecodeGraphs : public DecodeGraphs {
         tokens_and_positions_(OnDevice({2 * most_rows_}, at::kLong)),
         numbers_(OnDevice({4 * most_rows_ + 2 + most_rows_ * PagesFor(model)}, at::kInt)),
         logits_(OnDevice({most_rows_, model.part().local.vocab_size}, at::kFloat)),
-        pool_(at::cuda::graph_pool_handle()) {
+        pool_(at::cuda::graph_pool_handle()),
+        recording_stream_(c10::cuda::getStreamFromPool(false, model.device().index())) {
     // Allocates before any recording, because memory allocated by a recording belongs to its pool.
     // The loader refuses models whose layers have other heads.
     const AttentionSpec& spec = model.part().local.layers[0].attention;
@@ -52,8 +53,12 @@ class CudaDecodeGraphs : public DecodeGraphs {
     if (has_lora && !lora_.Fill(adapters)) return {};
     const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_rows)));
     Recording& recording = recordings_[{padded, has_lora}];
-    SetInputs(rows, padded, recording);
-    if (!recording.graph.has_value()) Record(padded, has_lora, recording);
+    if (recording.has_failed) return {};
+    if (recording.graph.has_value()) {
+      SetInputs(rows, padded, recording);
+    } else if (!TryRecord(rows, padded, has_lora, recording)) {
+      return {};
+    }
     recording.graph->replay();
     return logits_.narrow(0, 0, num_rows);
   }
@@ -71,6 +76,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     PagedRows rows;                         // of the next run
     std::map<int64_t, PlannedPass> passes;  // by window; made by the run before the recording
     std::optional<at::cuda::CUDAGraph> graph;
+    bool has_failed = false;  // passes of this size run without a graph
   };
 
   at::Tensor OnDevice(at::IntArrayRef sizes, at::ScalarType dtype) const {
@@ -168,26 +174,44 @@ class CudaDecodeGraphs : public DecodeGraphs {
     }
   }
 
+  // Returns false if the pass cannot be recorded, for example for lack of memory. Requests do not
+  // fail for that: the caller computes the pass without a graph. Ranks of tp must compute alike, so
+  // there the error ends the pass.
+  bool TryRecord(std::span<const DecodeRow> rows, int64_t padded, bool has_lora,
+                 Recording& recording) {
+    try {
+      SetInputs(rows, padded, recording);
+      Record(padded, has_lora, recording);
+      return true;
+    } catch (const std::exception& error) {
+      recording.graph.reset();
+      recording.passes.clear();
+      if (!model_.tp().is_alone()) throw;
+      recording.has_failed = true;
+      LogWarn("a decode pass was not recorded, passes of its size are slower from now on",
+              {{"rows", padded}, {"has_lora", has_lora}, {"error", error.what()}});
+      return false;
+    }
+  }
+
   // Records on a separate stream, as CUDA requires. A first, unrecorded run lets libraries load
   // their kernels and allocate workspaces. It writes the same keys and values as the replay.
   void Record(int64_t padded, bool has_lora, Recording& recording) {
     const c10::DeviceIndex device = model_.device().index();
     c10::cuda::getCurrentCUDAStream(device).synchronize();
-    const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device);
-    const c10::cuda::CUDAStreamGuard guard(stream);
+    const c10::cuda::CUDAStreamGuard guard(recording_stream_);
     Forward(padded, has_lora, recording);
-    stream.synchronize();
+    recording_stream_.synchronize();
     recording.graph.emplace();
     recording.graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       Forward(padded, has_lora, recording);
     } catch (...) {
       EndBrokenRecording(*recording.graph);
-      recording.graph.reset();  // the next use records again
       throw;
     }
     recording.graph->capture_end();
-    stream.synchronize();
+    recording_stream_.synchronize();
   }
 
   const Model& model_;
@@ -199,6 +223,8 @@ class CudaDecodeGraphs : public DecodeGraphs {
   at::Tensor logits_;                // [most_rows, V] fp32, outside the graphs' pool
   // Memory pool of all graphs. They share it because one runs at a time and no later work reads it.
   at::cuda::MempoolId_t pool_;
+  // One for all recordings: cuBLAS and the allocator keep memory for each stream.
+  const c10::cuda::CUDAStream recording_stream_;
   std::map<std::pair<int64_t, bool>, Recording> recordings_;  // by rows and has_lora
 };
 
