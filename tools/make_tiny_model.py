@@ -102,10 +102,10 @@ def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def make_tensors(
-    shapes: dict[str, tuple[int, ...]], shape: Shape, seed: int, norm_offset: float
+    shapes: dict[str, tuple[int, ...]], shape: Shape, seed: int, norm_offset: float, device: str
 ) -> dict[str, torch.Tensor]:
-    """`norm_offset`: what the family adds to the weight of a norm."""
-    generator = torch.Generator().manual_seed(seed)
+    """`norm_offset`: what the family adds to the weight of a norm. Each device draws other values."""
+    generator = torch.Generator(device).manual_seed(seed)
     dtype = DTYPES[shape.dtype]
     has_qk_norm = any("q_norm" in name for name in shapes)
     tensors = {}
@@ -114,10 +114,10 @@ def make_tensors(
         is_query_or_key = not has_qk_norm and re.search(r"[qk]_proj\.weight$", name)
         deviation = shape.initializer_range / (2 if is_query_or_key else 1)
         if "norm" in name:
-            values = torch.empty(size).uniform_(0.6, 1.6, generator=generator) - norm_offset
+            values = torch.empty(size, device=device).uniform_(0.6, 1.6, generator=generator) - norm_offset
         else:
-            values = torch.empty(size).normal_(0, deviation, generator=generator)
-        tensors[name] = values.to(dtype)
+            values = torch.empty(size, device=device).normal_(0, deviation, generator=generator)
+        tensors[name] = values.to(dtype).cpu()
     return tensors
 
 
@@ -301,6 +301,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--family", default="qwen3", metavar="MODEL_TYPE")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--seed", type=int, default=0, help="of the weights")
+    parser.add_argument("--device", default="cpu", help="draws the weights; a GPU is quick for large sizes")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 for tiny, else bfloat16")
     parser.add_argument("--untied", action="store_true", help="an lm_head apart from the embedding")
     parser.add_argument("--shards", type=int, default=1, help="number of safetensors files")
@@ -335,7 +336,7 @@ def main(arguments: list[str] | None = None) -> int:
     write_json(args.out / "config.json", config)
     write_generation_config(args.out)
     norm_offset = 1.0 if args.family.startswith("gemma") else 0.0
-    write_weights(args.out, make_tensors(shapes, shape, args.seed, norm_offset), args.shards)
+    write_weights(args.out, make_tensors(shapes, shape, args.seed, norm_offset, args.device), args.shards)
     print(f"{args.out}: {args.family} {args.size}, {shape.dtype}, seed {args.seed}")
     return 0
 

@@ -1,6 +1,7 @@
 """Starts a whole Lathe (`lathe up`) for tests and benches, on a free port and a temporary directory.
 
 Binaries come from LATHE_BIN (default build/release/bin). Processes are ended by their pid only.
+With LATHE_TEST_DEVICE=cuda:0 the worker computes on a GPU.
 With LATHE_TEST_STORAGE=s3 every Lathe keeps its checkpoints in an object store of this process.
 """
 
@@ -21,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LATHE_BIN", ROOT / "build" / "release" / "bin"))
+DEVICE = os.environ.get("LATHE_TEST_DEVICE", "cpu").partition(":")[0]
 
 
 @functools.lru_cache(maxsize=None)
@@ -32,7 +34,9 @@ def tiny_model(*options):
         return given
     folder = tempfile.mkdtemp(prefix="lathe-model-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    subprocess.run([str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "tools/make_tiny_model.py"),
+    # The Python of some suites has no torch. A machine without tools/setup has one Python.
+    python = ROOT / ".venv" / "bin" / "python"
+    subprocess.run([str(python if python.exists() else sys.executable), str(ROOT / "tools/make_tiny_model.py"),
                     "--out", folder, *options], check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -126,7 +130,7 @@ class LatheServer:
         self.process = subprocess.Popen(
             [str(self.programs / "lathe"), "up", "--model", f"{self.model_name}={self.model}",
              "--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir,
-             "--device", "cpu", *self.args],
+             "--device", DEVICE, *self.args],
             stdout=self._log, stderr=subprocess.STDOUT, env=self.env)
         deadline = time.monotonic() + timeout
         while True:

@@ -7,6 +7,7 @@
 //    "train_unembed": false}
 //   {"op": "prefill", "tokens": 512}
 //   {"op": "group", "samples": 8, "prompt_tokens": 512, "tokens": 32, "separate": false}
+//   {"op": "profile", "of": {"op": "decode", ...}}
 //   {"op": "cold", ...}, {"op": "share", ...}, {"op": "snapshots", ...}: see executor_bench.h
 // `adapters` is the number of adapters, assigned to the sequences round-robin; 0 or absent: the
 // base model. Commands that sample accept `temperature` (1) and `top_p` (1). Prompts are random and
@@ -20,6 +21,7 @@
 //   decode         "adapter_bytes" of the adapters in use; excludes each sequence's first token
 //   prefill        "gflops" as for matmul, plus the head's single row
 //   prefill, group "first_token_seconds" until all samples had their first token
+//   profile        the answer of its command and what ProfileDevice lists
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -44,6 +46,7 @@
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/torch/aten.h"
 #include "services/worker/torch/thread_waiting.h"
+#include "tests/bench/device_profile.h"
 #include "tests/bench/sampling/executor_bench.h"
 #include "tests/bench/sampling/stream_read.h"
 
@@ -78,6 +81,7 @@ class Bench {
     if (op == "matmul") return Matmul(command);
     if (op == "decode") return Decode(command);
     if (op == "prefill") return Prefill(command);
+    if (op == "profile") return Profile(command);
     if (op == "group") return Group(command);
     if (op == "cold") return Executor().Cold(command);
     if (op == "share") return Executor().Share(command);
@@ -195,6 +199,14 @@ class Bench {
     const double first = SecondsSince(begin);
     json answer = Finish(engine, {}, begin);
     answer["first_token_seconds"] = first;
+    return answer;
+  }
+
+  json Profile(const json& command) {
+    json answer;
+    json profile = ProfileDevice(model_->device(), command.value("most", size_t{20}),
+                                 [&] { answer = Run(command.at("of")); });
+    answer.update(profile);
     return answer;
   }
 

@@ -8,9 +8,10 @@
 //   {"op": "step", "model": "m0"}
 //   {"op": "bare_adam", "elements": 25000000}
 //   {"op": "matmul", "rows": 512}
+//   {"op": "profile", "of": {"op": "train", ...}}
 // Every answer but that of adapter ("parameters") has "seconds". load adds "resident_mib", matmul
-// adds "gflops". train adds "tokens", "passes" and "peak_mib", the process's peak memory during the
-// command.
+// adds "gflops". profile adds what ProfileDevice lists to the answer of its command. train adds
+// "tokens", "passes" and "peak_mib", the process's peak memory during the command.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -34,6 +35,7 @@
 #include "services/worker/torch/thread_waiting.h"
 #include "services/worker/training/adamw.h"
 #include "services/worker/training/trainer.h"
+#include "tests/bench/device_profile.h"
 #include "tests/bench/device_time.h"
 #include "tests/bench/training/bare_adam.h"
 
@@ -97,10 +99,12 @@ class Bench {
     FreeUnusedTensorMemory();  // buffers that loading used temporarily
     // Equal to MemoryPlan's values with ample memory. The arena is the size that the goals allow.
     const auto numerics = ParseNumerics(command.value("numerics", "fast"));
-    trainer_.emplace(*model_, adapters_,
-                     TrainerOptions{.head_chunk_elements = 256 * model_->spec().vocab_size,
-                                    .arena_bytes = command.value("arena_mib", int64_t{2304}) << 20,
-                                    .numerics = *numerics});
+    trainer_.emplace(
+        *model_, adapters_,
+        TrainerOptions{.head_chunk_elements =
+                           command.value("head_rows", int64_t{256}) * model_->spec().vocab_size,
+                       .arena_bytes = command.value("arena_mib", int64_t{2304}) << 20,
+                       .numerics = *numerics});
     return {{"seconds", seconds}, {"resident_mib", StatusMib("VmRSS")}};
   }
 
@@ -216,6 +220,14 @@ class Bench {
     return {{"seconds", seconds}, {"gflops", flops / seconds * 1e-9}};
   }
 
+  json Profile(const json& command) {
+    json answer;
+    json profile = ProfileDevice(model_->device(), command.value("most", size_t{20}),
+                                 [&] { answer = Run(command.at("of")); });
+    answer.update(profile);
+    return answer;
+  }
+
   json Run(const json& command) {
     const std::string op = command.at("op");
     if (op == "load") return Load(command);
@@ -224,6 +236,7 @@ class Bench {
     if (op == "step") return Step(command);
     if (op == "bare_adam") return BareStep(command);
     if (op == "matmul") return Matmul(command);
+    if (op == "profile") return Profile(command);
     throw std::runtime_error("unknown op " + op);
   }
 
