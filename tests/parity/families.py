@@ -30,8 +30,14 @@ FAMILIES = {
     "mistral": folder("mistral", sliding_window=8, rope_parameters=rope("default")),
     "gemma3": folder("gemma3_text", "--layers", "4", **GEMMA3),
 }
+# Heads of the sizes that the kernels of GPUs take.
+WIDE = {
+    "qwen3_heads_of_64": folder("qwen3", "--head-dim", "64"),
+    "gemma3_heads_of_256": folder("gemma3_text", "--layers", "4", "--head-dim", "256",
+                                  **{**GEMMA3, "query_pre_attn_scalar": 256}),
+}
 BF16 = {f"{family}_bf16": [*arguments, "--dtype", "bfloat16", "--shards", "2"]
-        for family, arguments in FAMILIES.items()}
+        for family, arguments in {**FAMILIES, **WIDE}.items()}
 # Folders with what only some models of a family have.
 SPECIAL = {
     # Heads as those of SmolLM2.

@@ -92,7 +92,7 @@ class ParityDriver {
     const auto adapter = adapters_.Find(op.model_id);
     const auto weights = adapter == nullptr ? nullptr : adapter->Publish();
     const PackedRows rows = RowsOf(op.tokens, weights.get(), /*gradient_index=*/-1);
-    PackedAttention attention(rows.cu_seqlens, model_.attention_arithmetic());
+    PackedAttention attention(rows, model_.attention_arithmetic());
     const at::Tensor x = RunLayers(model_, rows, attention);
     results_.push_back({op.name, model_.Logits(model_.FinalNorm(x), rows.segments).to(at::kCPU)});
     return absl::OkStatus();

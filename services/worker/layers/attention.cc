@@ -219,6 +219,7 @@ AttentionOutput CausalAttention(const AttentionSpec& spec, const at::Tensor& q, 
   if (HasCpuRows(q) && HasCpuRows(k) && HasCpuRows(v)) {
     return ForwardByKernel(spec, q, k, v, cu_seqlens, arithmetic);
   }
+  if (HasFlashAttention(q, arithmetic)) return CausalAttentionByFlash(spec, q, k, v, cu_seqlens);
   return {.out = CausalAttentionByTorch(spec, q, k, v, cu_seqlens), .log_sums = {}};
 }
 
@@ -229,6 +230,9 @@ AttentionGradients CausalAttentionBackward(const AttentionSpec& spec, const at::
                                            MatmulArithmetic arithmetic) {
   if (output.log_sums.defined() && HasCpuRows(dout)) {
     return BackwardByKernel(spec, q, k, v, cu_seqlens, output, dout, arithmetic);
+  }
+  if (HasFlashAttention(q, arithmetic)) {
+    return CausalAttentionBackwardByFlash(spec, q, k, v, cu_seqlens, output, dout);
   }
   return CausalAttentionBackwardByTorch(spec, q, k, v, cu_seqlens, dout);
 }

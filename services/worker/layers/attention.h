@@ -12,8 +12,9 @@ namespace lathe::worker {
 
 struct AttentionOutput {
   at::Tensor out;  // [T, Hq, D]
-  // log2 of each row's softmax denominator, [T, Hq] fp32, for the backward step. Undefined when
-  // torch computed the forward step: its backward recomputes the weights.
+  // Logarithm of each row's softmax denominator, fp32, for the backward step: [T, Hq] to the base 2
+  // from our kernels, [Hq, T] to the base e from flash attention. Undefined when torch's operations
+  // computed the forward step: their backward recomputes the weights.
   at::Tensor log_sums;
 };
 
@@ -25,7 +26,8 @@ struct AttentionOutput {
 // fp32 tensors on a CPU use our kernels, and `arithmetic` selects their products; bf16 products
 // require an even D. The kernels' cost grows with the pairs of tokens that attend, and they keep
 // nothing of the size of a score matrix. A sequence's bits do not depend on its neighbours or on
-// the threads. In all other cases torch computes, in the tensors' dtype.
+// the threads. On a GPU torch's flash attention computes if `arithmetic` is bf16: products of bf16,
+// sums in fp32. In all other cases torch's operations compute, in the tensors' dtype.
 AttentionOutput CausalAttention(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                                 const at::Tensor& v, const std::vector<int64_t>& cu_seqlens,
                                 MatmulArithmetic arithmetic);
@@ -43,6 +45,21 @@ AttentionGradients CausalAttentionBackward(const AttentionSpec& spec, const at::
                                            const std::vector<int64_t>& cu_seqlens,
                                            const AttentionOutput& output, const at::Tensor& dout,
                                            MatmulArithmetic arithmetic);
+
+// Returns true if flash attention can compute attention with these queries.
+bool HasFlashAttention(const at::Tensor& q, MatmulArithmetic arithmetic);
+
+// The same functions by torch's flash attention, on a GPU. Results have q's dtype. Equal inputs
+// give equal bits.
+AttentionOutput CausalAttentionByFlash(const AttentionSpec& spec, const at::Tensor& q,
+                                       const at::Tensor& k, const at::Tensor& v,
+                                       const std::vector<int64_t>& cu_seqlens);
+
+AttentionGradients CausalAttentionBackwardByFlash(const AttentionSpec& spec, const at::Tensor& q,
+                                                  const at::Tensor& k, const at::Tensor& v,
+                                                  const std::vector<int64_t>& cu_seqlens,
+                                                  const AttentionOutput& output,
+                                                  const at::Tensor& dout);
 
 // The same functions by torch operations: for devices other than a CPU, and as a reference in
 // tests. Neighbouring sequences of equal length share matrix products, so a caller that can choose

@@ -19,6 +19,9 @@ struct QkvHeads {
 class AttentionContext {
  public:
   virtual ~AttentionContext() = default;
+  // Dtype of a layer's activations between its norms and its residual stream, which is fp32:
+  // projections, attention's output and the MLP's activations.
+  virtual at::ScalarType dtype() const { return at::kFloat; }
   // Applies PrepareQk (layers/norms.h) to queries and keys, then attends within each sequence as
   // `spec` says. Returns [T, Hq, D].
   virtual at::Tensor Attend(int64_t layer, const AttentionSpec& spec, const QkvHeads& raw,

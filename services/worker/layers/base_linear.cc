@@ -58,17 +58,20 @@ void Multiply(const at::Tensor& x, const BaseWeight& w, MatmulArithmetic arithme
               });
 }
 
-at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w) {
-  if (w.scalar_type() == at::kFloat) return at::mm(x, w);
-  return at::mm(x.to(w.scalar_type()), w, at::kFloat);
+at::Tensor MultiplyByTorch(const at::Tensor& x, const at::Tensor& w,
+                           at::ScalarType dtype = at::kFloat) {
+  const at::Tensor rows = x.to(w.scalar_type());
+  // A folder may have matrices of both dtypes.
+  if (w.scalar_type() == at::kFloat) return at::mm(rows, w).to(dtype);
+  return dtype == w.scalar_type() ? at::mm(rows, w) : at::mm(rows, w, dtype);
 }
 
 }  // namespace
 
 at::Tensor BaseLinear(const at::Tensor& x, const BaseWeight& w, const at::Tensor& bias,
-                      MatmulArithmetic arithmetic) {
+                      MatmulArithmetic arithmetic, at::ScalarType dtype) {
   if (!w.device().is_cpu()) {
-    at::Tensor y = MultiplyByTorch(x, w.matrix().t());
+    at::Tensor y = MultiplyByTorch(x, w.matrix().t(), dtype);
     return bias.defined() ? y.add_(bias) : y;
   }
   at::Tensor y = bias.defined() ? bias.repeat({x.size(0), 1})  // never a view of the bias itself
@@ -100,8 +103,8 @@ at::Tensor BaseLinearOnto(const at::Tensor& residual, const at::Tensor& x, const
 }
 
 at::Tensor BaseLinearBackward(const at::Tensor& dy, const BaseWeight& w,
-                              MatmulArithmetic arithmetic) {
-  if (!w.device().is_cpu()) return MultiplyByTorch(dy, w.matrix());
+                              MatmulArithmetic arithmetic, at::ScalarType dtype) {
+  if (!w.device().is_cpu()) return MultiplyByTorch(dy, w.matrix(), dtype);
   at::Tensor dx = at::empty({dy.size(0), w.k()}, dy.options());
   Multiply(dy, w, arithmetic, /*accumulate=*/false, MatmulPlain, dx);
   return dx;

@@ -2,10 +2,33 @@
 
 #include "services/worker/kernels/cpu/row_kernels.h"
 #include "services/worker/layers/cpu_rows.h"
+#include "services/worker/layers/device_rows.h"
 
 namespace lathe::worker {
+namespace {
+
+bool AreDeviceRows(const at::Tensor& gate, const at::Tensor& up) {
+  return HasDeviceRows(gate) && HasDeviceRows(up) && gate.scalar_type() == up.scalar_type();
+}
+
+GatedActivationDeviceTask DeviceTaskOf(Activation activation, const at::Tensor& gate,
+                                       const at::Tensor& up, const at::Tensor& y) {
+  return {.activation = activation,
+          .gate = DeviceRowsOf(gate),
+          .up = DeviceRowsOf(up),
+          .y = DeviceRowsOf(y),
+          .num_rows = gate.size(0),
+          .width = gate.size(1)};
+}
+
+}  // namespace
 
 at::Tensor GatedActivation(Activation activation, const at::Tensor& gate, const at::Tensor& up) {
+  if (AreDeviceRows(gate, up)) {
+    at::Tensor y = at::empty(gate.sizes(), gate.options());
+    GatedActivationOnDevice(DeviceTaskOf(activation, gate, up, y), CurrentStream(gate.device()));
+    return y;
+  }
   if (!HasCpuRows(gate) || !HasCpuRows(up)) return GatedActivationByTorch(activation, gate, up);
   at::Tensor y = at::empty(gate.sizes(), gate.options());
   const GatedActivationTask task = {.activation = activation,
@@ -27,6 +50,11 @@ at::Tensor GatedActivationByTorch(Activation activation, const at::Tensor& gate,
 
 void GatedActivationBackward(Activation activation, at::Tensor gate, at::Tensor up,
                              const at::Tensor& dy) {
+  if (AreDeviceRows(gate, up) && AreDeviceRows(gate, dy)) {
+    GatedActivationBackwardOnDevice(DeviceTaskOf(activation, gate, up, dy),
+                                    CurrentStream(gate.device()));
+    return;
+  }
   if (!HasCpuRows(gate) || !HasCpuRows(up) || !HasCpuRows(dy)) {
     return GatedActivationBackwardByTorch(activation, gate, up, dy);
   }

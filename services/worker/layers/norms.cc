@@ -2,6 +2,7 @@
 
 #include "services/worker/kernels/cpu/row_kernels.h"
 #include "services/worker/layers/cpu_rows.h"
+#include "services/worker/layers/device_rows.h"
 
 namespace lathe::worker {
 
@@ -13,6 +14,37 @@ at::Tensor InverseRms(const at::Tensor& x, double eps) {
 }
 
 bool HasCpuMatrix(const at::Tensor& x) { return x.dim() == 2 && HasCpuRows(x); }
+
+bool HasDeviceMatrix(const at::Tensor& x) {
+  return x.dim() == 2 && x.scalar_type() == at::kFloat && HasDeviceRows(x);
+}
+
+at::Tensor NormOnDevice(const at::Tensor& x, const at::Tensor& weight, double eps,
+                        at::ScalarType dtype) {
+  at::Tensor y = at::empty(x.sizes(), x.options().dtype(dtype));
+  RmsNormOnDevice({.x = DeviceRowsOf(x),
+                   .weight = weight.const_data_ptr<float>(),
+                   .y = DeviceRowsOf(y),
+                   .num_rows = x.size(0),
+                   .width = x.size(1),
+                   .eps = static_cast<float>(eps)},
+                  CurrentStream(x.device()));
+  return y;
+}
+
+// Writes dx, plus `residual` if defined. dx may alias dy.
+void BackwardOnDevice(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                      double eps, const at::Tensor& dy, const at::Tensor& dx) {
+  RmsNormBackwardOnDevice({.x = DeviceRowsOf(x),
+                           .weight = weight.const_data_ptr<float>(),
+                           .dy = DeviceRowsOf(dy),
+                           .residual = residual.defined() ? DeviceRowsOf(residual) : DeviceRows{},
+                           .dx = DeviceRowsOf(dx),
+                           .num_rows = x.size(0),
+                           .width = x.size(1),
+                           .eps = static_cast<float>(eps)},
+                          CurrentStream(x.device()));
+}
 
 // Writes dx, plus `residual` if defined. dx may alias dy.
 void BackwardByKernel(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
@@ -36,8 +68,13 @@ void BackwardByKernel(const at::Tensor& residual, const at::Tensor& x, const at:
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (!HasCpuMatrix(x)) return RmsNormByTorch(x, weight, eps);
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                   std::optional<at::ScalarType> dtype) {
+  const at::ScalarType result_dtype = dtype.value_or(x.scalar_type());
+  if (HasDeviceMatrix(x)) return NormOnDevice(x, weight, eps, result_dtype);
+  if (!HasCpuMatrix(x) || result_dtype != at::kFloat) {
+    return RmsNormByTorch(x, weight, eps).to(result_dtype);
+  }
   at::Tensor y = at::empty(x.sizes(), x.options());
   const RmsNormTask task = {.x = x.const_data_ptr<float>(),
                             .x_stride = x.stride(0),
@@ -55,6 +92,11 @@ at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double 
 
 at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double eps,
                            const at::Tensor& dy) {
+  if (HasDeviceMatrix(x) && HasDeviceMatrix(dy)) {
+    at::Tensor dx = at::empty(x.sizes(), x.options());
+    BackwardOnDevice(/*residual=*/{}, x, weight, eps, dy, dx);
+    return dx;
+  }
   if (!HasCpuMatrix(x) || !HasCpuRows(dy)) return RmsNormBackwardByTorch(x, weight, eps, dy);
   at::Tensor dx = at::empty(x.sizes(), x.options());
   BackwardByKernel(/*residual=*/{}, x, weight, eps, dy, dx);
@@ -63,6 +105,10 @@ at::Tensor RmsNormBackward(const at::Tensor& x, const at::Tensor& weight, double
 
 at::Tensor RmsNormBackwardOnto(const at::Tensor& residual, const at::Tensor& x,
                                const at::Tensor& weight, double eps, at::Tensor dy) {
+  if (HasDeviceMatrix(x) && HasDeviceMatrix(dy) && HasDeviceMatrix(residual)) {
+    BackwardOnDevice(residual, x, weight, eps, dy, dy);
+    return dy;
+  }
   if (!HasCpuMatrix(x) || !HasCpuRows(dy) || !HasCpuRows(residual)) {
     return dy.copy_(RmsNormBackwardByTorch(x, weight, eps, dy)).add_(residual);
   }
@@ -122,6 +168,27 @@ at::Tensor PrepareByKernel(const at::Tensor& x, const float* weight,
   return y;
 }
 
+PrepareHeadsDeviceTask DeviceTaskOf(const at::Tensor& x, const float* weight,
+                                    const PreparationPointers& pointers, const at::Tensor& y) {
+  return {.x = DeviceRowsOf(x),
+          .weight = weight,
+          .cos = pointers.cos,
+          .sin = pointers.sin,
+          .positions = pointers.positions,
+          .y = DeviceRowsOf(y),
+          .num_rows = x.size(0),
+          .num_heads = x.size(1),
+          .head_dim = x.size(2),
+          .eps = pointers.eps};
+}
+
+at::Tensor PrepareOnDevice(const at::Tensor& x, const float* weight,
+                           const PreparationPointers& pointers) {
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  PrepareHeadsOnDevice(DeviceTaskOf(x, weight, pointers, y), CurrentStream(x.device()));
+  return y;
+}
+
 void PrepareBackwardByKernel(const at::Tensor& x, const float* weight,
                              const PreparationPointers& pointers, const at::Tensor& dy) {
   const PrepareHeadsBackwardTask task = {.x = x.const_data_ptr<float>(),
@@ -142,12 +209,25 @@ void PrepareBackwardByKernel(const at::Tensor& x, const float* weight,
 
 }  // namespace
 
+namespace {
+
+bool HasDeviceHeads(const at::Tensor& x) { return HasPrepareHeads(x.size(2)) && HasDeviceRows(x); }
+
+}  // namespace
+
 bool HasCpuHeads(const at::Tensor& x) { return HasCpuRows(x) && x.stride(1) == x.size(2); }
 
 QkHeads PrepareQk(const QkHeads& heads, const QkPreparation& preparation) {
   if (IsIdentity(preparation)) return heads;
-  if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k)) return PrepareQkByTorch(heads, preparation);
+  const bool is_on_device = HasDeviceHeads(heads.q) && HasDeviceHeads(heads.k);
+  if (!is_on_device && (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k))) {
+    return PrepareQkByTorch(heads, preparation);
+  }
   const PreparationPointers pointers = PointersOf(preparation);
+  if (is_on_device) {
+    return {PrepareOnDevice(heads.q, pointers.q_weight, pointers),
+            PrepareOnDevice(heads.k, pointers.k_weight, pointers)};
+  }
   return {PrepareByKernel(heads.q, pointers.q_weight, pointers),
           PrepareByKernel(heads.k, pointers.k_weight, pointers)};
 }
@@ -164,11 +244,19 @@ QkHeads PrepareQkByTorch(const QkHeads& heads, const QkPreparation& preparation)
 }
 
 void PrepareQkBackward(const QkHeads& heads, const QkPreparation& preparation, const QkHeads& d) {
-  if (!HasCpuHeads(heads.q) || !HasCpuHeads(heads.k) || !d.q.is_contiguous() ||
-      !d.k.is_contiguous()) {
-    return PrepareQkBackwardByTorch(heads, preparation, d);
-  }
+  const bool is_contiguous = d.q.is_contiguous() && d.k.is_contiguous();
+  const bool is_on_device = is_contiguous && HasDeviceHeads(heads.q) && HasDeviceHeads(heads.k) &&
+                            d.q.scalar_type() == heads.q.scalar_type() &&
+                            d.k.scalar_type() == heads.k.scalar_type();
+  const bool is_on_cpu = is_contiguous && HasCpuHeads(heads.q) && HasCpuHeads(heads.k);
+  if (!is_on_device && !is_on_cpu) return PrepareQkBackwardByTorch(heads, preparation, d);
   const PreparationPointers pointers = PointersOf(preparation);
+  if (is_on_device) {
+    const DeviceStream stream = CurrentStream(heads.q.device());
+    PrepareHeadsBackwardOnDevice(DeviceTaskOf(heads.q, pointers.q_weight, pointers, d.q), stream);
+    PrepareHeadsBackwardOnDevice(DeviceTaskOf(heads.k, pointers.k_weight, pointers, d.k), stream);
+    return;
+  }
   PrepareBackwardByKernel(heads.q, pointers.q_weight, pointers, d.q);
   PrepareBackwardByKernel(heads.k, pointers.k_weight, pointers, d.k);
 }

@@ -1,14 +1,17 @@
 // Root-mean-square normalisation over the last dimension (arXiv:1910.07467).
 #pragma once
 
+#include <optional>
+
 #include "services/worker/layers/rope.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
 
-// y = x / sqrt(mean(x^2) + eps) * weight.
+// y = x / sqrt(mean(x^2) + eps) * weight, rounded to `dtype` if given.
 //   x [..., D] fp32;  weight [D] fp32
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                   std::optional<at::ScalarType> dtype = std::nullopt);
 
 // RmsNorm by torch operations, on any device.
 at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps);
@@ -25,7 +28,7 @@ at::Tensor RmsNormBackwardOnto(const at::Tensor& residual, const at::Tensor& x,
 at::Tensor RmsNormBackwardByTorch(const at::Tensor& x, const at::Tensor& weight, double eps,
                                   const at::Tensor& dy);
 
-// q [T, Hq, D], k [T, Hk, D] fp32; both may be column slices of a wider matrix.
+// q [T, Hq, D], k [T, Hk, D] of one dtype; both may be column slices of a wider matrix.
 struct QkHeads {
   at::Tensor q;
   at::Tensor k;

@@ -56,9 +56,16 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
   TORCH_CHECK(parts.size() <= LoraRowsTask::kMostParts && x.stride(1) == 1 &&
                   x.size(0) <= row_slots_.size(0),
               "rows or parts that LoraSlots is not made for");
+  const auto has_kernel = [](const at::Tensor& rows) {
+    return rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kBFloat16;
+  };
+  TORCH_CHECK(has_kernel(x) && has_kernel(parts[0].y), "rows are neither fp32 nor bf16");
   const auto num_parts = static_cast<int64_t>(parts.size());
-  const at::Tensor products = at::empty({x.size(0), num_parts, kMostRank}, x.options());
-  LoraRowsTask task{.x = x.const_data_ptr<float>(),
+  const at::Tensor products =
+      at::empty({x.size(0), num_parts, kMostRank}, x.options().dtype(at::kFloat));
+  LoraRowsTask task{.x = x.const_data_ptr(),
+                    .x_is_bf16 = x.scalar_type() == at::kBFloat16,
+                    .y_is_bf16 = parts[0].y.scalar_type() == at::kBFloat16,
                     .x_stride = x.stride(0),
                     .in_features = x.size(1),
                     .num_rows = x.size(0),
@@ -70,7 +77,8 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
   const auto* entries = reinterpret_cast<const LoraSlotEntry*>(entries_.const_data_ptr<uint8_t>());
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor& y = parts[i].y;
-    task.parts[i] = {.y = y.mutable_data_ptr<float>(),
+    TORCH_CHECK(y.scalar_type() == parts[0].y.scalar_type(), "parts differ in dtype");
+    task.parts[i] = {.y = y.mutable_data_ptr(),
                      .y_stride = y.stride(0),
                      .out_features = y.size(1),
                      .entries = entries + parts[i].linear};

@@ -68,6 +68,17 @@ absl::Status CheckSupported(const DecoderSpec& spec) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Torch may otherwise add partial sums of bf16 products in bf16.
+void SumInFp32(at::Device device) {
+  if (!device.is_cpu()) {
+    at::globalContext().setAllowBF16ReductionCuBLAS(false, /*allow_splitk=*/true);
+  }
+}
+
+}  // namespace
+
 Decoder::Decoder(ModelPart part, DecoderWeights weights, RankGroup tp)
     : part_(std::move(part)),
       tp_(tp),
@@ -78,6 +89,7 @@ Decoder::Decoder(ModelPart part, DecoderWeights weights, RankGroup tp)
                .tp = tp_,
                .ropes = ropes_,
                .attention_arithmetic = AttentionArithmetic(part_.local, weights_)} {
+  SumInFp32(device());
   layers_.reserve(part_.local.layers.size());
   for (int64_t layer = 0; layer < part_.local.num_layers(); ++layer) {
     layers_.emplace_back(context_, layer);

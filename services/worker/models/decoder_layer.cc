@@ -74,7 +74,7 @@ QkPreparation DecoderLayer::PreparationOf(const PackedRows& rows) const {
 at::Tensor DecoderLayer::ForwardSaving(const at::Tensor& x, const PackedRows& rows,
                                        bool wants_output,
                                        std::unique_ptr<LayerSaved>* saved) const {
-  PackedAttention attention(rows.cu_seqlens, context_.attention_arithmetic);
+  PackedAttention attention(rows, context_.attention_arithmetic);
   auto layer_saved = std::make_unique<Saved>();
   at::Tensor y = Forward(x, rows, attention, layer_saved.get(), wants_output);
   layer_saved->log_sums_tn = attention.log_sums();
@@ -89,7 +89,7 @@ at::Tensor DecoderLayer::Forward(const at::Tensor& x, const PackedRows& rows,
   const bool needs_down = wants_output || spec_.mlp_output_norm != kNoRow;
 
   Unshard(gate_up_, needs_down ? &down_ : nullptr);
-  const at::Tensor normed_th = RmsNorm(mid_th, Vector(spec_.mlp_norm), eps_);
+  const at::Tensor normed_th = RmsNorm(mid_th, Vector(spec_.mlp_norm), eps_, attention.dtype());
   const at::Tensor gate_up_tw = gate_up_.Forward(normed_th, rows.segments);
   if (saved != nullptr) {
     saved->mid_th = mid_th;
@@ -124,7 +124,7 @@ at::Tensor DecoderLayer::OutputNormBackward(const at::Tensor& dy, int64_t norm,
 at::Tensor DecoderLayer::Attend(const at::Tensor& x, const PackedRows& rows,
                                 AttentionContext& attention, Saved* saved) const {
   Unshard(qkv_, &gate_up_);
-  const at::Tensor normed_th = RmsNorm(x, Vector(spec_.attention_norm), eps_);
+  const at::Tensor normed_th = RmsNorm(x, Vector(spec_.attention_norm), eps_, attention.dtype());
   const at::Tensor qkv_tw = qkv_.Forward(normed_th, rows.segments);
   const at::Tensor attn_tw =
       attention.Attend(index_, spec_.attention, HeadsOf(qkv_tw), PreparationOf(rows)).flatten(1);
@@ -154,7 +154,8 @@ at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& row
   Unshard(down_, &gate_up_);
   const at::Tensor act_tw = GatedActivation(spec_.activation, gate_tw, up_tw);
   const at::Tensor dout_th = OutputNormBackward(dy, spec_.mlp_output_norm, saved.mlp_output_th);
-  const at::Tensor dact_tw = down_.Backward(act_tw, dout_th, rows.segments, gradients);
+  const at::Tensor dact_tw =
+      down_.Backward(act_tw, dout_th, rows.segments, gradients, act_tw.scalar_type());
 
   // Writes the gradients over their activations.
   GatedActivationBackward(spec_.activation, gate_tw, up_tw, dact_tw);
@@ -162,7 +163,7 @@ at::Tensor DecoderLayer::MlpBackward(const at::Tensor& dy, const PackedRows& row
 
   Unshard(gate_up_, &qkv_);
   const at::Tensor& norm = Vector(spec_.mlp_norm);
-  const at::Tensor normed_th = RmsNorm(saved.mid_th, norm, eps_);
+  const at::Tensor normed_th = RmsNorm(saved.mid_th, norm, eps_, dgate_up_tw.scalar_type());
   const at::Tensor dnormed_th = gate_up_.Backward(normed_th, dgate_up_tw, rows.segments, gradients);
   context_.tp.Sum("gradient of the MLP's input", dnormed_th);
   return RmsNormBackwardOnto(dy, saved.mid_th, norm, eps_, dnormed_th);
@@ -178,7 +179,8 @@ at::Tensor DecoderLayer::AttentionBackward(const at::Tensor& dy, const PackedRow
   Unshard(qkv_);
   const at::Tensor dout_th =
       OutputNormBackward(dy, spec_.attention_output_norm, saved.attention_output_th);
-  const at::Tensor dattn_tw = o_.Backward(saved.attn_tw, dout_th, rows.segments, gradients);
+  const at::Tensor dattn_tw =
+      o_.Backward(saved.attn_tw, dout_th, rows.segments, gradients, saved.attn_tw.scalar_type());
   const QkHeads qk = PrepareQk(raw.qk, preparation);
   const AttentionGradients d =
       CausalAttentionBackward(spec_.attention, qk.q, qk.k, raw.v, rows.cu_seqlens,
@@ -190,7 +192,7 @@ at::Tensor DecoderLayer::AttentionBackward(const at::Tensor& dy, const PackedRow
   const at::Tensor dqkv_tw = std::move(saved.qkv_tw);
 
   const at::Tensor& norm = Vector(spec_.attention_norm);
-  const at::Tensor normed_th = RmsNorm(saved.x_th, norm, eps_);
+  const at::Tensor normed_th = RmsNorm(saved.x_th, norm, eps_, dqkv_tw.scalar_type());
   const at::Tensor dnormed_th = qkv_.Backward(normed_th, dqkv_tw, rows.segments, gradients);
   context_.tp.Sum("gradient of attention's input", dnormed_th);
   return RmsNormBackwardOnto(dy, saved.x_th, norm, eps_, dnormed_th);

@@ -45,7 +45,7 @@ bool TrainingLayers::Forward(at::Tensor& x) {
     x = model_.LayerForwardSaving(layer_, x, rows_, &saved_[layer_]);
   } else {
     if (wants_gradient_) checkpoints_[layer_] = x;
-    PackedAttention attention(rows_.cu_seqlens, model_.attention_arithmetic());
+    PackedAttention attention(rows_, model_.attention_arithmetic());
     x = model_.LayerForward(layer_, x, rows_, attention);
   }
   return ++layer_ < model_.spec().num_layers();

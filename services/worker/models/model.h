@@ -52,7 +52,7 @@ class Model {
   virtual int64_t WeightBytes() const = 0;
   // Arithmetic of attention products, and dtype of a KV cache. With bf16 weights on a CPU, this is
   // the arithmetic of products with the weights. With bf16 weights on a GPU it is bf16 if a kernel
-  // samples from KV pages; training's attention is fp32 there. Otherwise it is fp32.
+  // samples from KV pages; training rounds activations to bf16 then. Otherwise it is fp32.
   virtual MatmulArithmetic attention_arithmetic() const = 0;
 
   // Begin and end a step. Ranks of axis fsdp hold shares of the weights and unshard them while in

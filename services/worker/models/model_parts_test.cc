@@ -101,7 +101,7 @@ Pass Run(const std::filesystem::path& folder, const Case& c, const RankGroup& tp
   }
   pass.sampled = pass.hidden[0];
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
-    PackedAttention attention(rows.cu_seqlens, model.attention_arithmetic());
+    PackedAttention attention(rows, model.attention_arithmetic());
     pass.sampled = model.LayerForward(layer, pass.sampled, rows, attention);
   }
   const at::Tensor h = model.FinalNorm(pass.hidden.back());

@@ -6,14 +6,24 @@
 
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/attention_context.h"
+#include "services/worker/spec/packed_rows.h"
 
 namespace lathe::worker {
 
+// Returns the dtype of a training pass's activations: see AttentionContext::dtype.
+inline at::ScalarType PackedDtype(at::Device device, MatmulArithmetic attention) {
+  return device.is_cuda() && attention == MatmulArithmetic::kBf16 ? at::kBFloat16 : at::kFloat;
+}
+
 class PackedAttention : public AttentionContext {
  public:
-  // `cu_seqlens` must outlive this; `arithmetic` is the model's attention_arithmetic.
-  PackedAttention(const std::vector<int64_t>& cu_seqlens, MatmulArithmetic arithmetic)
-      : cu_seqlens_(cu_seqlens), arithmetic_(arithmetic) {}
+  // `rows` must outlive this; `arithmetic` is the model's attention_arithmetic.
+  PackedAttention(const PackedRows& rows, MatmulArithmetic arithmetic)
+      : cu_seqlens_(rows.cu_seqlens),
+        arithmetic_(arithmetic),
+        dtype_(PackedDtype(rows.tokens.device(), arithmetic)) {}
+
+  at::ScalarType dtype() const override { return dtype_; }
 
   at::Tensor Attend(int64_t /*layer*/, const AttentionSpec& spec, const QkvHeads& raw,
                     const QkPreparation& preparation) override {
@@ -29,6 +39,7 @@ class PackedAttention : public AttentionContext {
  private:
   const std::vector<int64_t>& cu_seqlens_;
   const MatmulArithmetic arithmetic_;
+  const at::ScalarType dtype_;
   at::Tensor log_sums_;
 };
 

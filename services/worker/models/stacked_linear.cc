@@ -35,7 +35,7 @@ std::vector<LoraPart> StackedLinear::PartsOf(const at::Tensor& y) const {
 }
 
 at::Tensor StackedLinear::Forward(const at::Tensor& x, const std::vector<Segment>& segments) const {
-  at::Tensor y = BaseLinear(x, weight_, bias_, arithmetic_);
+  at::Tensor y = BaseLinear(x, weight_, bias_, arithmetic_, x.scalar_type());
   AddLora(x, segments, PartsOf(y));
   return y;
 }
@@ -51,9 +51,11 @@ at::Tensor StackedLinear::ForwardOnto(const at::Tensor& residual, const at::Tens
 
 at::Tensor StackedLinear::Backward(const at::Tensor& x, const at::Tensor& dy,
                                    const std::vector<Segment>& segments,
-                                   const std::vector<AdapterGradients*>& gradients) const {
-  at::Tensor dx = BaseLinearBackward(dy, weight_, arithmetic_);
-  AddLoraBackward(x, segments, PartsOf(dy), gradients, dx);
+                                   const std::vector<AdapterGradients*>& gradients,
+                                   at::ScalarType dtype) const {
+  const at::Tensor dy_rows = dy.to(x.scalar_type());
+  at::Tensor dx = BaseLinearBackward(dy_rows, weight_, arithmetic_, dtype);
+  AddLoraBackward(x, segments, PartsOf(dy_rows), gradients, dx);
   return dx;
 }
 

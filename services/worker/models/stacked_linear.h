@@ -23,19 +23,21 @@ class StackedLinear {
   // FSDP unit that contains the matrix.
   int64_t unit() const { return unit_; }
 
-  // x [T, K] -> outputs of all linears side by side [T, N].
+  // x [T, K] -> outputs of all linears side by side [T, N], in x's dtype.
   at::Tensor Forward(const at::Tensor& x, const std::vector<Segment>& segments) const;
 
   // This rank's share of residual + Forward(x), if the rank has some of the inputs. The sum over tp
-  // is the result. Rank 0's share includes residual and bias. An undefined residual counts as 0.
+  // is the result, in fp32. Rank 0's share includes residual and bias. An undefined residual counts
+  // as 0.
   at::Tensor ForwardOnto(const at::Tensor& residual, const at::Tensor& x,
                          const std::vector<Segment>& segments) const;
 
-  // dL/d(outputs) [T, N] -> dL/dx [T, K]. `x` is the input of the forward step. Adds the gradients
-  // of the low-rank updates.
+  // dL/d(outputs) [T, N] -> dL/dx [T, K] in `dtype`. `x` is the input of the forward step. Adds the
+  // gradients of the low-rank updates.
   at::Tensor Backward(const at::Tensor& x, const at::Tensor& dy,
                       const std::vector<Segment>& segments,
-                      const std::vector<AdapterGradients*>& gradients) const;
+                      const std::vector<AdapterGradients*>& gradients,
+                      at::ScalarType dtype = at::kFloat) const;
 
   // The columns of `y` [T, N] that belong to linear `i` of the stack.
   at::Tensor Slice(const at::Tensor& y, int64_t i) const;

@@ -66,6 +66,7 @@ class Packer {
   PassRoom Need(const RowRef& row) const {
     const PassShape shape{.num_tokens = row.num_tokens(),
                           .num_entries = row.num_entries(),
+                          .num_sequences = 1,
                           .max_lora_rank = row.job->adapter->lora().rank,
                           .wants_gradient = true};
     return {.tokens = shape.num_tokens,
@@ -248,6 +249,7 @@ PassShape ShapeOf(const MicroBatch& batch) {
   for (const RowRef& row : batch.rows) {
     shape.num_tokens += row.num_tokens();
     shape.num_entries += row.num_entries();
+    ++shape.num_sequences;
     shape.max_lora_rank = std::max(shape.max_lora_rank, row.job->adapter->lora().rank);
     ++num_rows[row.job];
   }
@@ -267,6 +269,7 @@ PassShape ShapeAlone(const TrainJob& job, size_t datum) {
   const int64_t num_buffers = !job.wants_gradient() ? 0 : job.request.data.size() == 1 ? 1 : 2;
   return {.num_tokens = static_cast<int64_t>(row.tokens.size()),
           .num_entries = static_cast<int64_t>(row.targets.size()),
+          .num_sequences = 1,
           .gradient_bytes = num_buffers * GradientBytes(job),
           .max_lora_rank = job.adapter->lora().rank,
           .wants_gradient = job.wants_gradient()};

@@ -48,7 +48,7 @@ TrainJob& Add(Jobs& jobs, const std::shared_ptr<Adapter>& adapter, int64_t seq_i
 
 std::deque<MicroBatch> Plan(const Jobs& jobs, int64_t max_tokens, Numerics numerics,
                             int64_t max_bytes = int64_t{1} << 40, const TrainJob* first = nullptr) {
-  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
+  const PassMemory memory(TinySpec(), 0, {.cpu_threads = 1});
   return PlanMicroBatches(
       jobs, memory,
       {.numerics = numerics, .max_tokens = max_tokens, .max_bytes = max_bytes, .first = first});
@@ -174,7 +174,7 @@ TEST_CASE("PlanMicroBatches: what is done is not planned, what has begun goes on
 TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "[training]") {
   Jobs jobs;
   for (int i = 0; i < 8; ++i) Add(jobs, TinySharedAdapter(), i, {2});
-  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
+  const PassMemory memory(TinySpec(), 0, {.cpu_threads = 1});
   const PassShape alone = ShapeAlone(*jobs[0], 0);
   // The limit has room for two rows.
   const int64_t limit = 2 * memory.Bytes(alone, 0) - memory.Bytes({.wants_gradient = true}, 0);
@@ -186,7 +186,7 @@ TEST_CASE("PlanMicroBatches: gradients of many adapters are not held at once", "
 TEST_CASE("PlanMicroBatches: ranks that share the rows have room for as many more", "[training]") {
   Jobs jobs;
   const TrainJob& job = Add(jobs, TinySharedAdapter(), 1, std::vector<size_t>(16, 5));
-  const PassMemory memory(TinySpec(), 0, /*cpu_threads=*/1);
+  const PassMemory memory(TinySpec(), 0, {.cpu_threads = 1});
   const int64_t gradient_bytes = job.adapter->num_parameters() * 4;
   // Two rows, and twice the gradients because the job continues after each pass.
   const int64_t bytes_of_two = memory.Bytes({.num_tokens = 10,

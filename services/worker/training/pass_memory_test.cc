@@ -32,14 +32,29 @@ constexpr int64_t kGib = int64_t{1} << 30;
 }  // namespace
 
 TEST_CASE("PassMemory: a layer keeps what its backward step reads", "[training]") {
-  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  const PassMemory memory(Spec(), kChunk, {.cpu_threads = 2});
   // x, q/k/v, attention output, log-sum-exp, residual, gate and up.
   CHECK(memory.SavedBytesPerToken(27) == 4 * (1024 + 4096 + 2048 + 16 + 1024 + 6144));
   CHECK(memory.CheckpointBytesPerToken() == 4 * 1024);
 }
 
+TEST_CASE("PassMemory: bf16 activations of a GPU halve all but the residual stream", "[training]") {
+  const PassMemory memory(Spec(), kChunk, {.is_bf16 = true});
+  const int64_t residual_and_log_sums = 4 * (1024 + 1024 + 16);
+  CHECK(memory.SavedBytesPerToken(27) == residual_and_log_sums + 2 * (4096 + 2048 + 6144));
+  CHECK(memory.CheckpointBytesPerToken() == 4 * 1024);
+  const PassMemory fp32(Spec(), kChunk, {});
+  CHECK(memory.Bytes(Shape(4096), 0) < fp32.Bytes(Shape(4096), 0) * 3 / 4);
+  // Flash attention rounds each sequence up to 128 rows of its sums, which are fp32.
+  PassShape many = Shape(4096);
+  many.num_sequences = 500;
+  CHECK(memory.Bytes(many, 28) - memory.Bytes(Shape(4096), 28) ==
+        int64_t{500} * 128 * 4 * 16 * (128 + 1));
+  CHECK(fp32.Bytes(many, 28) == fp32.Bytes(Shape(4096), 28));
+}
+
 TEST_CASE("PassMemory: a sequence of 4,096 tokens takes 2.5 GiB with checkpointing", "[training]") {
-  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  const PassMemory memory(Spec(), kChunk, {.cpu_threads = 2});
   CHECK(memory.Bytes(Shape(4096), 0) > 6 * kGib);
   CHECK(memory.Bytes(Shape(4096), 28) < kGib * 5 / 2);
   CHECK(memory.Bytes(Shape(512), 0) < kGib * 5 / 4);
@@ -48,18 +63,18 @@ TEST_CASE("PassMemory: a sequence of 4,096 tokens takes 2.5 GiB with checkpointi
 TEST_CASE("PassMemory: each thread of a CPU gathers a sequence's queries and gradients",
           "[training]") {
   const auto bytes = [](int64_t threads, int64_t num_tokens) {
-    return PassMemory(Spec(), kChunk, threads).Bytes(Shape(num_tokens), 28);
+    return PassMemory(Spec(), kChunk, {.cpu_threads = threads}).Bytes(Shape(num_tokens), 28);
   };
   // Two query heads share a KV head: q, dL/dout and dq of each.
   CHECK(bytes(8, 1000) - bytes(4, 1000) == int64_t{1000} * 4 * 4 * 3 * 2 * 128);
   PassShape forward = Shape(1000);
   forward.wants_gradient = false;
-  CHECK(PassMemory(Spec(), kChunk, 8).Bytes(forward, 0) ==
-        PassMemory(Spec(), kChunk, 4).Bytes(forward, 0));
+  CHECK(PassMemory(Spec(), kChunk, {.cpu_threads = 8}).Bytes(forward, 0) ==
+        PassMemory(Spec(), kChunk, {.cpu_threads = 4}).Bytes(forward, 0));
 }
 
 TEST_CASE("PassMemory: no more layers are checkpointed than must be", "[training]") {
-  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  const PassMemory memory(Spec(), kChunk, {.cpu_threads = 2});
   const PassShape shape = Shape(1024);
   const int64_t limit = (memory.Bytes(shape, 0) + memory.Bytes(shape, 28)) / 2;
   const int64_t layers = memory.FewestCheckpointed(shape, limit);
@@ -71,7 +86,7 @@ TEST_CASE("PassMemory: no more layers are checkpointed than must be", "[training
 }
 
 TEST_CASE("PassMemory: low-rank products of the widest step count", "[training]") {
-  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  const PassMemory memory(Spec(), kChunk, {.cpu_threads = 2});
   PassShape wide = Shape(512);
   wide.max_lora_rank = 512;
   // x A^T and dy B for q, k and v.
@@ -80,7 +95,7 @@ TEST_CASE("PassMemory: low-rank products of the widest step count", "[training]"
 }
 
 TEST_CASE("PassMemory: a pass without gradients keeps nothing", "[training]") {
-  const PassMemory memory(Spec(), kChunk, /*cpu_threads=*/2);
+  const PassMemory memory(Spec(), kChunk, {.cpu_threads = 2});
   PassShape shape = Shape(4096);
   shape.wants_gradient = false;
   CHECK(memory.Bytes(shape, 0) == memory.Bytes(shape, 28));

@@ -70,13 +70,16 @@ PassShape LargestShare(const MicroBatch& micro_batch, const std::vector<int>& ra
   for (size_t i = 0; i < rank_of_row.size(); ++i) {
     shares[rank_of_row[i]].num_tokens += micro_batch.rows[i].num_tokens();
     shares[rank_of_row[i]].num_entries += micro_batch.rows[i].num_entries();
+    ++shares[rank_of_row[i]].num_sequences;
   }
   PassShape largest = ShapeOf(micro_batch);
   largest.num_tokens = 0;
   largest.num_entries = 0;
+  largest.num_sequences = 0;
   for (const PassShape& share : shares) {
     largest.num_tokens = std::max(largest.num_tokens, share.num_tokens);
     largest.num_entries = std::max(largest.num_entries, share.num_entries);
+    largest.num_sequences = std::max(largest.num_sequences, share.num_sequences);
   }
   return largest;
 }

@@ -10,6 +10,7 @@
 
 #include "libs/common/logging/logging.h"
 #include "services/worker/memory/tensor_memory.h"
+#include "services/worker/models/packed_attention.h"
 #include "services/worker/torch/aten.h"
 #include "services/worker/torch/torch_guard.h"
 
@@ -54,14 +55,19 @@ void Release(TrainJob& job) {
 
 }  // namespace
 
+PassCompute PassComputeOf(const Model& model) {
+  const at::Device device = model.device();
+  return {.cpu_threads = device.is_cpu() ? at::get_num_threads() : 0,
+          .is_bf16 = PackedDtype(device, model.attention_arithmetic()) == at::kBFloat16};
+}
+
 Trainer::Trainer(const Model& model, AdapterPool& adapters, const TrainerOptions& options,
                  const RankGroup& data)
     : model_(model),
       adapters_(adapters),
       options_(options),
       data_(data),
-      memory_(model.part().local, options.head_chunk_elements,
-              model.device().is_cpu() ? at::get_num_threads() : 0),
+      memory_(model.part().local, options.head_chunk_elements, PassComputeOf(model)),
       token_limit_(options.token_budget),
       byte_limit_(options.arena_bytes) {}
 
@@ -174,7 +180,8 @@ void Trainer::Plan() {
   std::erase_if(jobs_, [](const auto& job) { return job->is_finished; });
   const int64_t smallest = std::min(token_limit_, kMinBudgetTokens);
   const int64_t num_checkpointed = memory_.FewestCheckpointed(
-      {.num_tokens = smallest, .num_entries = smallest, .wants_gradient = true}, byte_limit_);
+      {.num_tokens = smallest, .num_entries = smallest, .num_sequences = 1, .wants_gradient = true},
+      byte_limit_);
   const TrainJob* const first = LongestWaiting();
   // A plan for all ranks' memory together may give one rank a share that does not fit. A plan for
   // fewer ranks packs less; a plan for one rank always fits, however rows are assigned.

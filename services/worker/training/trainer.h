@@ -41,6 +41,9 @@ struct FinishedRequest {
   absl::StatusOr<TrainOutput> output;
 };
 
+// Returns how training passes of `model` compute.
+PassCompute PassComputeOf(const Model& model);
+
 // Runs training requests. Requests of all models share passes, whatever their ranks and losses.
 // Requests that arrive during a pass share the next one. Small requests come first; while they keep
 // arriving, every fourth pass begins with the longest-waiting request.

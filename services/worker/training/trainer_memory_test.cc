@@ -11,7 +11,7 @@ constexpr int64_t kHeadChunk = 96 * 4;  // four rows of logits
 
 // Returns the smallest arena for a pass of `num_tokens` tokens of m1 with all layers checkpointed.
 int64_t LeastArena(int64_t num_tokens, int64_t num_buffers = 1) {
-  const PassMemory memory(SmallSpec(), kHeadChunk, at::get_num_threads());
+  const PassMemory memory(SmallSpec(), kHeadChunk, {.cpu_threads = at::get_num_threads()});
   return memory.Bytes({.num_tokens = num_tokens,
                        .num_entries = num_tokens,
                        .gradient_bytes = num_buffers * 4 * TestAdapter(3, 1)->num_parameters(),

@@ -284,7 +284,7 @@ TEST_CASE("Trainer: no rank's share of a pass is larger than its memory", "[trai
   const Batches batches = {{Request("a", "m1", 1, {100, 100, 100, 100, 100})},
                            {Request("b", "m1", 2, {110, 1, 60, 2, 50})}};
   const Result free = TrainOn(dir.path(), batches, {}, {});
-  const PassMemory memory(free.part.whole, 61, at::get_num_threads());
+  const PassMemory memory(free.part.whole, 61, {.cpu_threads = at::get_num_threads()});
   const PassShape share{
       .num_tokens = 255,
       .num_entries = 255,

@@ -35,7 +35,7 @@ absl::Duration MeasureLayerRow(const Model& model) {
   absl::Duration best = absl::InfiniteDuration();
   for (int i = 0; i < kMeasurements; ++i) {
     const absl::Time began = SteadyNow();
-    PackedAttention attention(rows.cu_seqlens, model.attention_arithmetic());
+    PackedAttention attention(rows, model.attention_arithmetic());
     // Reading a number back waits for the device.
     model.LayerForward(0, x, rows, attention).view(-1)[0].item<float>();
     best = std::min(best, SteadyNow() - began);

@@ -113,7 +113,7 @@ ExactSeen RunAlone(const Windows& windows, const Model& model) {
 
 TrainerOptions RandomOptions(ExactRandom& random) {
   const int64_t chunk = 96 * static_cast<int64_t>(1 + random.Below(40));
-  const PassMemory memory(SmallSpec(), chunk, at::get_num_threads());
+  const PassMemory memory(SmallSpec(), chunk, {.cpu_threads = at::get_num_threads()});
   const PassShape shape{.num_tokens = 80,
                         .num_entries = 160,
                         .gradient_bytes = int64_t{1} << 20,

@@ -22,6 +22,7 @@
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/torch/aten.h"
+#include "services/worker/training/trainer.h"
 
 namespace lathe::worker {
 namespace {
@@ -58,14 +59,13 @@ absl::StatusOr<int64_t> AvailableBytes(const ExecutorOptions& options, at::Devic
 
 absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes, double fraction,
                                       absl::Duration layer_row, bool gathers_weights) {
-  const int64_t cpu_threads = model.device().is_cpu() ? at::get_num_threads() : 0;
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
       PlanMemory(model.part().local,
                  {.available_bytes = available_bytes,
                   .fraction = fraction,
                   .weight_bytes = model.WeightBytes(),
-                  .cpu_threads = cpu_threads,
+                  .compute = PassComputeOf(model),
                   .kv_element_bytes = KvCache::ElementBytes(model.attention_arithmetic()),
                   .tokens_per_step = TokensPerStep(layer_row, StepDuration(model.device())),
                   .gathers_weights = gathers_weights}));

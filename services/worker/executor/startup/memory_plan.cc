@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_format.h"
 #include "services/worker/ops/reports.h"
-#include "services/worker/training/pass_memory.h"
 
 namespace lathe::worker {
 namespace {
@@ -40,6 +39,7 @@ int64_t MaxLoraRank() { return ModelInfo().max_lora_rank; }
 PassShape ShapeOfPass(int64_t num_tokens) {
   return {.num_tokens = num_tokens,
           .num_entries = num_tokens,
+          .num_sequences = 1,
           .max_lora_rank = MaxLoraRank(),
           .wants_gradient = true};
 }
@@ -61,7 +61,7 @@ int64_t MostCacheBytes(const DecoderSpec& model, int64_t element_bytes) {
 }
 
 int64_t SamplingBytes(const DecoderSpec& model, int64_t cpu_threads) {
-  const PassMemory memory(model, kRunningSamples * model.vocab_size, cpu_threads);
+  const PassMemory memory(model, kRunningSamples * model.vocab_size, {.cpu_threads = cpu_threads});
   return memory.Bytes({.num_tokens = kPrefillTokens, .max_lora_rank = MaxLoraRank()},
                       /*num_checkpointed=*/0);
 }
@@ -72,20 +72,20 @@ absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFact
   const int64_t usable = Share(facts.available_bytes, facts.fraction);
   MemoryPlan plan;
   plan.weight_bytes = facts.weight_bytes;
-  plan.sampling_bytes = SamplingBytes(model, facts.cpu_threads);
+  plan.sampling_bytes = SamplingBytes(model, facts.compute.cpu_threads);
   plan.process_bytes = kProcessBytes;
   const int64_t rest = usable - plan.process_bytes - plan.weight_bytes - plan.sampling_bytes;
   plan.kv_cache_bytes =
       std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
   plan.adapter_bytes = Share(rest, kAdapterShare);
   // Other devices than a CPU copy saves to the host.
-  const bool is_cpu = facts.cpu_threads > 0;
+  const bool is_cpu = facts.compute.cpu_threads > 0;
   (is_cpu ? plan.save_bytes : plan.host_save_bytes) = Share(rest, kSaveShare);
   plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes - plan.save_bytes;
   plan.sampling_chunk_elements = HeadElements(model, plan.arena_bytes);
   plan.head_chunk_elements = plan.sampling_chunk_elements;
 
-  const PassMemory memory(model, plan.head_chunk_elements, facts.cpu_threads);
+  const PassMemory memory(model, plan.head_chunk_elements, facts.compute);
   const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers());
   if (least > plan.arena_bytes) {
     const double arena_share = 1 - kCacheShare - kAdapterShare - (is_cpu ? kSaveShare : 0);

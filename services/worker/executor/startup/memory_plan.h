@@ -6,15 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include "services/worker/spec/model_part.h"
+#include "services/worker/training/pass_memory.h"
 
 namespace lathe::worker {
 
 // Measured inputs of the plan.
 struct MemoryFacts {
-  int64_t available_bytes = 0;   // for the whole process, before the weights are read
-  double fraction = 0.9;         // share of available_bytes to plan with
-  int64_t weight_bytes = 0;      // size of the base model in memory
-  int64_t cpu_threads = 1;       // threads that compute; 0 on other devices
+  int64_t available_bytes = 0;  // for the whole process, before the weights are read
+  double fraction = 0.9;        // share of available_bytes to plan with
+  int64_t weight_bytes = 0;     // size of the base model in memory
+  PassCompute compute = {.cpu_threads = 1};
   int64_t kv_element_bytes = 4;  // size of a number in the KV cache
   int64_t tokens_per_step = 0;   // largest micro-batch whose layer steps do not delay samples
   bool gathers_weights = false;  // FSDP: the weights are sharded, and unsharded for use

@@ -57,7 +57,7 @@ TEST_CASE("PlanMemory: saves have a tenth of what adapters have, or as much host
   CHECK(cpu.host_save_bytes == 0);
   CHECK(std::abs(10 * cpu.save_bytes - cpu.adapter_bytes) < 10);
   MemoryFacts facts = Facts(20 * kGib);
-  facts.cpu_threads = 0;
+  facts.compute.cpu_threads = 0;
   const MemoryPlan gpu = PlanMemory(Spec(), facts).value();
   CHECK(gpu.save_bytes == 0);
   CHECK(gpu.host_save_bytes > kGib / 4);
@@ -78,7 +78,7 @@ TEST_CASE("PlanMemory: the cache is not larger than all running samples could fi
 
 TEST_CASE("PlanMemory: sampling has room for low-rank products of the largest adapters",
           "[memory]") {
-  const PassMemory without(Spec(), 256 * Spec().vocab_size, Facts(20 * kGib).cpu_threads);
+  const PassMemory without(Spec(), 256 * Spec().vocab_size, Facts(20 * kGib).compute);
   // Three linears of one input at rank 512, for 2,048 rows of a prefill pass, twice.
   CHECK(PlanMemory(Spec(), Facts(20 * kGib))->sampling_bytes ==
         without.Bytes({.num_tokens = 2048}, 0) + int64_t{2048} * 2 * 3 * 512 * 4);
@@ -118,7 +118,7 @@ TEST_CASE(
     return PlanMemory(Spec(), facts).value();
   };
   const auto peak = [](const MemoryPlan& p) {
-    return PassMemory(Spec(), p.head_chunk_elements, /*cpu_threads=*/1)
+    return PassMemory(Spec(), p.head_chunk_elements, {.cpu_threads = 1})
         .Bytes({.num_tokens = p.token_budget,
                 .num_entries = p.token_budget,
                 .max_lora_rank = 512,

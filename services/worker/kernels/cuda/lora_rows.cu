@@ -2,6 +2,9 @@
 #include "services/worker/kernels/cuda/lora_rows.h"
 
 #include <algorithm>
+#include <type_traits>
+
+#include <cuda_bf16.h>
 
 #include "services/worker/kernels/cuda/launch.cuh"
 
@@ -9,55 +12,173 @@ namespace lathe::worker {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kWarps = 8;  // factors per block
+constexpr int kWarps = 8;
 constexpr int kThreads = kLanes * kWarps;
+constexpr int kFactors = 4;   // per block of the first product
+constexpr int kTileRows = 4;  // neighbouring rows that a block computes together
+// Numbers of x and A that a thread reads at once where all rows allow it.
+constexpr int kVector = 4;
 
-__device__ const LoraSlotEntry* EntryOf(const LoraRowsTask& task, const LoraRowsPart& part,
-                                        int64_t row) {
-  const int32_t slot = task.row_slots[row];
-  if (slot < 0) return nullptr;
-  const LoraSlotEntry* entry = part.entries + slot * task.slot_stride;
-  return entry->a == nullptr ? nullptr : entry;
+__device__ float ToFloat(float x) { return x; }
+__device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ void Write(float x, float* to) { *to = x; }
+__device__ void Write(float x, __nv_bfloat16* to) { *to = __float2bfloat16(x); }
+
+template <typename T, int kSize>
+struct alignas(sizeof(T) * kSize) Numbers {
+  T at[kSize];
+};
+
+template <int kSize, typename T>
+__device__ Numbers<T, kSize> Load(const T* from) {
+  return *reinterpret_cast<const Numbers<T, kSize>*>(from);
 }
 
-// products = scaling * x A^T, with one warp per factor.
-__global__ void __launch_bounds__(kThreads) ShrinkKernel(LoraRowsTask task) {
-  const int64_t row = blockIdx.z;
-  const int part_index = static_cast<int>(blockIdx.y);
-  const LoraSlotEntry* entry = EntryOf(task, task.parts[part_index], row);
-  const int64_t factor = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
-  if (entry == nullptr || factor >= entry->rank) return;
-  const float* a = entry->a + factor * task.in_features;
-  const float* x = task.x + row * task.x_stride;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  float sum = 0;
-  for (int64_t i = lane; i < task.in_features; i += kLanes) sum += x[i] * a[i];
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, half);
+// `a` of the result is null if the row's adapter lacks the part.
+__device__ LoraSlotEntry EntryOf(const LoraRowsTask& task, const LoraRowsPart& part, int64_t row) {
+  const int32_t slot = task.row_slots[row];
+  return slot < 0 ? LoraSlotEntry{} : part.entries[slot * task.slot_stride];
+}
+
+// Calls run(rows, row, entry) for the rows of a block's tile: once if all have one adapter, so that
+// its factors are read once, otherwise for each row. Either way a row's sums have the same order.
+template <int kRows, typename Run>
+__device__ void ForTile(const LoraRowsTask& task, const LoraRowsPart& part, const Run& run) {
+  const int64_t first = int64_t{blockIdx.z} * kRows;
+  bool is_one = first + kRows <= task.num_rows;
+  for (int i = 1; i < kRows && is_one; ++i) {
+    is_one = task.row_slots[first + i] == task.row_slots[first];
   }
-  if (lane != 0) return;
-  const int64_t products = (row * task.num_parts + part_index) * task.most_rank;
-  task.products[products + factor] = sum * entry->scaling;
+  if (is_one) {
+    const LoraSlotEntry entry = EntryOf(task, part, first);
+    if (entry.a != nullptr) run(std::integral_constant<int, kRows>(), first, entry);
+    return;
+  }
+  for (int64_t row = first; row < first + kRows && row < task.num_rows; ++row) {
+    const LoraSlotEntry entry = EntryOf(task, part, row);
+    if (entry.a != nullptr) run(std::integral_constant<int, 1>(), row, entry);
+  }
+}
+
+// products = scaling * x A^T of kRows rows and kFactors factors; the block's threads divide the
+// inputs.
+template <typename X, int kRows, int kSize>
+__device__ void Shrink(const LoraRowsTask& task, int part_index, int64_t row,
+                       const LoraSlotEntry& entry) {
+  __shared__ float partial_sums[kWarps][kTileRows * kFactors];
+  const int64_t first_factor = int64_t{blockIdx.x} * kFactors;
+  if (first_factor >= entry.rank) return;
+  // Factors beyond the rank repeat the last one and are not written.
+  const float* a[kFactors];
+#pragma unroll
+  for (int f = 0; f < kFactors; ++f) {
+    const int64_t factor = first_factor + f < entry.rank ? first_factor + f : entry.rank - 1;
+    a[f] = entry.a + factor * task.in_features;
+  }
+  float sums[kRows][kFactors] = {};
+  for (int64_t i = threadIdx.x * kSize; i < task.in_features; i += kThreads * kSize) {
+    Numbers<X, kSize> x[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Load<kSize>(static_cast<const X*>(task.x) + (row + r) * task.x_stride + i);
+    }
+#pragma unroll
+    for (int f = 0; f < kFactors; ++f) {
+      const Numbers<float, kSize> weights = Load<kSize>(a[f] + i);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) sums[r][f] += ToFloat(x[r].at[j]) * weights.at[j];
+      }
+    }
+  }
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int f = 0; f < kFactors; ++f) {
+      float sum = sums[r][f];
+      for (int half = kLanes / 2; half > 0; half /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, half);
+      }
+      if (lane == 0) partial_sums[warp][r * kFactors + f] = sum;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x < kRows * kFactors) {
+    const int64_t r = threadIdx.x / kFactors;
+    const int64_t factor = first_factor + threadIdx.x % kFactors;
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += partial_sums[w][threadIdx.x];
+    const int64_t products = ((row + r) * task.num_parts + part_index) * task.most_rank;
+    if (factor < entry.rank) task.products[products + factor] = sum * entry.scaling;
+  }
+  __syncthreads();  // the next row of the tile writes its own sums
+}
+
+template <typename X, int kRows, int kSize>
+__global__ void __launch_bounds__(kThreads) ShrinkKernel(LoraRowsTask task) {
+  const int part_index = static_cast<int>(blockIdx.y);
+  ForTile<kRows>(task, task.parts[part_index],
+                 [&](auto rows, int64_t row, const LoraSlotEntry& entry) {
+                   constexpr int kCount = decltype(rows)::value;
+                   // An adapter's factors begin anywhere in its buffer.
+                   if (reinterpret_cast<uint64_t>(entry.a) % (4 * kSize) == 0) {
+                     Shrink<X, kCount, kSize>(task, part_index, row, entry);
+                   } else {
+                     Shrink<X, kCount, 1>(task, part_index, row, entry);
+                   }
+                 });
 }
 
 // y += products B^T, with one thread per output.
+template <typename Y, int kRows>
 __global__ void __launch_bounds__(kThreads) ExpandKernel(LoraRowsTask task) {
-  const int64_t row = blockIdx.z;
   const int part_index = static_cast<int>(blockIdx.y);
   const LoraRowsPart& part = task.parts[part_index];
-  const LoraSlotEntry* entry = EntryOf(task, part, row);
   const int64_t output = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (entry == nullptr || output >= part.out_features) return;
-  const float* products = task.products + (row * task.num_parts + part_index) * task.most_rank;
-  float sum = 0;
-  for (int64_t factor = 0; factor < entry->rank; ++factor) {
-    sum += products[factor] * entry->b_t[factor * part.out_features + output];
-  }
-  part.y[row * part.y_stride + output] += sum;
+  if (output >= part.out_features) return;
+  ForTile<kRows>(task, part, [&](auto rows, int64_t row, const LoraSlotEntry& entry) {
+    constexpr int kCount = decltype(rows)::value;
+    const float* products = task.products + (row * task.num_parts + part_index) * task.most_rank;
+    const float* b = entry.b_t + output;
+    float sums[kCount] = {};
+#pragma unroll 16
+    for (int64_t factor = 0; factor < entry.rank; ++factor) {
+      const float weight = b[factor * part.out_features];
+#pragma unroll
+      for (int r = 0; r < kCount; ++r) {
+        sums[r] += products[r * task.num_parts * task.most_rank + factor] * weight;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kCount; ++r) {
+      Y* y = static_cast<Y*>(part.y) + (row + r) * part.y_stride + output;
+      Write(ToFloat(*y) + sums[r], y);
+    }
+  });
 }
 
 unsigned BlocksFor(int64_t count, int64_t per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+using Kernel = void (*)(LoraRowsTask);
+
+template <typename X>
+Kernel ShrinkFor(const LoraRowsTask& task, bool has_tiles) {
+  const bool has_vectors = task.in_features % kVector == 0 && task.x_stride % kVector == 0 &&
+                           reinterpret_cast<uint64_t>(task.x) % (sizeof(X) * kVector) == 0;
+  if (has_tiles) {
+    return has_vectors ? ShrinkKernel<X, kTileRows, kVector> : ShrinkKernel<X, kTileRows, 1>;
+  }
+  return has_vectors ? ShrinkKernel<X, 1, kVector> : ShrinkKernel<X, 1, 1>;
+}
+
+template <typename Y>
+Kernel ExpandFor(bool has_tiles) {
+  return has_tiles ? ExpandKernel<Y, kTileRows> : ExpandKernel<Y, 1>;
 }
 
 }  // namespace
@@ -68,9 +189,17 @@ void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream) {
   const auto rows = static_cast<unsigned>(task.num_rows);
   int64_t widest = 0;
   for (int i = 0; i < task.num_parts; ++i) widest = std::max(widest, task.parts[i].out_features);
-  ShrinkKernel<<<dim3(BlocksFor(task.most_rank, kWarps), parts, rows), kThreads, 0, stream>>>(task);
+  const bool has_tiles = task.num_rows >= 2 * kTileRows;
+  const unsigned tiles = has_tiles ? BlocksFor(task.num_rows, kTileRows) : rows;
+  const dim3 shrink_grid(BlocksFor(task.most_rank, kFactors), parts, tiles);
+  const auto shrink = task.x_is_bf16 ? ShrinkFor<__nv_bfloat16>(task, has_tiles)
+                                     : ShrinkFor<float>(task, has_tiles);
+  shrink<<<shrink_grid, kThreads, 0, stream>>>(task);
   CheckLaunch("LoRA's first product");
-  ExpandKernel<<<dim3(BlocksFor(widest, kThreads), parts, rows), kThreads, 0, stream>>>(task);
+  const dim3 expand_grid(BlocksFor(widest, kThreads), parts, tiles);
+  const auto expand =
+      task.y_is_bf16 ? ExpandFor<__nv_bfloat16>(has_tiles) : ExpandFor<float>(has_tiles);
+  expand<<<expand_grid, kThreads, 0, stream>>>(task);
   CheckLaunch("LoRA's second product");
 }
 

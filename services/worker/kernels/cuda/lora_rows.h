@@ -18,7 +18,7 @@ struct LoraSlotEntry {
 
 // One of several linears that read the same x.
 struct LoraRowsPart {
-  float* y = nullptr;  // [num_rows, out_features] in rows of `y_stride` numbers
+  void* y = nullptr;  // [num_rows, out_features] in rows of `y_stride` numbers
   int64_t y_stride = 0;
   int64_t out_features = 0;
   const LoraSlotEntry* entries = nullptr;  // those of slot 0; see slot_stride
@@ -28,7 +28,9 @@ struct LoraRowsPart {
 struct LoraRowsTask {
   static constexpr int kMostParts = 3;
 
-  const float* x = nullptr;  // [num_rows, in_features] in rows of `x_stride` numbers
+  const void* x = nullptr;  // [num_rows, in_features] in rows of `x_stride` numbers
+  bool x_is_bf16 = false;   // otherwise fp32
+  bool y_is_bf16 = false;   // of all parts; otherwise fp32
   int64_t x_stride = 0;
   int64_t in_features = 0;
   int64_t num_rows = 0;

@@ -3,6 +3,7 @@
 
 #include "services/worker/kernels/cuda/lora_rows.h"
 #include "services/worker/kernels/cuda/paged_attention.h"
+#include "services/worker/kernels/cuda/row_kernels.h"
 #include "services/worker/kernels/cuda/sample_rows.h"
 
 namespace lathe::worker {
@@ -28,6 +29,18 @@ PagedPlan PlanPagedAttention(const PagedShape&, const PagedRows&, bool, const Pa
 }
 
 void AttendPages(const PagedAttentionTask&, const PagedPlan&, DeviceStream) { Refuse(); }
+
+void RmsNormOnDevice(const RmsNormDeviceTask&, DeviceStream) { Refuse(); }
+
+void RmsNormBackwardOnDevice(const RmsNormBackwardDeviceTask&, DeviceStream) { Refuse(); }
+
+void GatedActivationOnDevice(const GatedActivationDeviceTask&, DeviceStream) { Refuse(); }
+
+void GatedActivationBackwardOnDevice(const GatedActivationDeviceTask&, DeviceStream) { Refuse(); }
+
+void PrepareHeadsOnDevice(const PrepareHeadsDeviceTask&, DeviceStream) { Refuse(); }
+
+void PrepareHeadsBackwardOnDevice(const PrepareHeadsDeviceTask&, DeviceStream) { Refuse(); }
 
 void PrepareAndWrite(const PrepareAndWriteTask&, DeviceStream) { Refuse(); }
 

@@ -76,9 +76,10 @@ void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceSt
 struct PrepareAndWriteTask {
   PagedShape shape;
   int64_t num_rows;
-  const float* q;  // [T, num_heads, head_dim] in rows of `row_stride` numbers; k and v likewise
-  const float* k;
-  const float* v;
+  const void* q;  // [T, num_heads, head_dim] in rows of `row_stride` numbers; k and v likewise
+  const void* k;
+  const void* v;
+  bool is_bf16;  // q, k and v; otherwise they are fp32
   int64_t row_stride;
   const float* q_weight;  // [head_dim]; both null: no norm
   const float* k_weight;

@@ -10,9 +10,12 @@ namespace {
 constexpr int kLanes = 32;
 constexpr int kWarps = 8;  // heads per block
 
+__device__ float ToFloat(float x) { return x; }
+__device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+
 // Each warp computes one head of one row: queries, then keys, then values. Lane l holds the pairs
 // (i, i + D/2) for i = l, l + 32: rope rotates each pair.
-template <int kHeadDim>
+template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kLanes* kWarps) PrepareAndWriteKernel(PrepareAndWriteTask task) {
   constexpr int kHalf = kHeadDim / 2;
   constexpr int kPairs = kHalf / kLanes;
@@ -25,15 +28,15 @@ __global__ void __launch_bounds__(kLanes* kWarps) PrepareAndWriteKernel(PrepareA
   const bool is_q = head < num_heads;
   const bool is_v = head >= num_heads + num_kv_heads;
   const int64_t own = is_q ? head : (head - num_heads) % num_kv_heads;
-  const float* from =
-      (is_q ? task.q : (is_v ? task.v : task.k)) + row * task.row_stride + own * kHeadDim;
+  const T* from = static_cast<const T*>(is_q ? task.q : (is_v ? task.v : task.k)) +
+                  row * task.row_stride + own * kHeadDim;
   float first[kPairs];
   float second[kPairs];
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
-    first[i] = from[lane + i * kLanes];
-    second[i] = from[kHalf + lane + i * kLanes];
+    first[i] = ToFloat(from[lane + i * kLanes]);
+    second[i] = ToFloat(from[kHalf + lane + i * kLanes]);
     squares += first[i] * first[i] + second[i] * second[i];
   }
   const float* weight = is_q ? task.q_weight : task.k_weight;
@@ -76,27 +79,34 @@ __global__ void __launch_bounds__(kLanes* kWarps) PrepareAndWriteKernel(PrepareA
   }
 }
 
+template <typename T>
+auto KernelFor(int64_t head_dim) {
+  return head_dim == 64    ? PrepareAndWriteKernel<T, 64>
+         : head_dim == 128 ? PrepareAndWriteKernel<T, 128>
+                           : PrepareAndWriteKernel<T, 256>;
+}
+
 }  // namespace
 
 void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream stream) {
   if (task.num_rows == 0) return;
+  const auto kernel = task.is_bf16 ? KernelFor<__nv_bfloat16>(task.shape.head_dim)
+                                   : KernelFor<float>(task.shape.head_dim);
+  const int64_t row_bytes = task.row_stride * (task.is_bf16 ? 2 : 4);
   const int64_t num_heads = task.shape.num_heads + 2 * task.shape.num_kv_heads;
   // A grid has at most 65,535 rows.
   constexpr int64_t kMostRows = 65535;
   for (int64_t first = 0; first < task.num_rows; first += kMostRows) {
     PrepareAndWriteTask part = task;
     part.num_rows = task.num_rows - first < kMostRows ? task.num_rows - first : kMostRows;
-    part.q += first * task.row_stride;
-    part.k += first * task.row_stride;
-    part.v += first * task.row_stride;
+    for (const void** rows : {&part.q, &part.k, &part.v}) {
+      *rows = static_cast<const char*>(*rows) + first * row_bytes;
+    }
     if (part.positions != nullptr) part.positions += first;
     part.slots += first;
     part.out_q += first * task.shape.num_heads * task.shape.head_dim;
     const dim3 grid(static_cast<unsigned>((num_heads + kWarps - 1) / kWarps),
                     static_cast<unsigned>(part.num_rows));
-    const auto kernel = task.shape.head_dim == 64    ? PrepareAndWriteKernel<64>
-                        : task.shape.head_dim == 128 ? PrepareAndWriteKernel<128>
-                                                     : PrepareAndWriteKernel<256>;
     kernel<<<grid, kLanes * kWarps, 0, stream>>>(part);
     CheckLaunch("preparation of queries and keys");
   }

@@ -90,7 +90,7 @@ at::Tensor CachedAttention::Attend(int64_t layer, const AttentionSpec& spec, con
     return PrepareAndAttendByKernel(spec, raw, preparation, cache_.keys(layer),
                                     cache_.values(layer), *plan_);
   }
-  if (!device_.is_cpu() && cache_.attention_arithmetic() == MatmulArithmetic::kBf16) {
+  if (is_paged()) {
     const auto pass_for = [this](const AttentionSpec& of) -> const PagedPass& {
       return PagedPassFor(of);
     };

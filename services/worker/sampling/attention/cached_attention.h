@@ -21,10 +21,15 @@ class CachedAttention : public AttentionContext {
  public:
   CachedAttention(KvCache& cache, std::vector<CachedRows> rows, at::Device device);
 
+  at::ScalarType dtype() const override { return is_paged() ? at::kBFloat16 : at::kFloat; }
   at::Tensor Attend(int64_t layer, const AttentionSpec& spec, const QkvHeads& raw,
                     const QkPreparation& preparation) override;
 
  private:
+  // Returns true if a GPU's kernels attend to pages.
+  bool is_paged() const {
+    return !device_.is_cpu() && cache_.attention_arithmetic() == MatmulArithmetic::kBf16;
+  }
   const PagedPass& PagedPassFor(const AttentionSpec& spec);
   const AttentionPlan& PlanFor(const at::Tensor& q, const at::Tensor& k);
   // Attends after PrepareQk, for unpaged caches.

@@ -256,8 +256,8 @@ TEST_CASE("Cached attention: layers of one pass have their own window, scale, no
     CachedAttention attention(cache, {{.kv = &kv, .num_rows = end - begin}}, at::kCPU);
     for (size_t layer : {0, 1}) parts[layer].push_back(attend(attention, layer, begin, end));
   }
-  const std::vector<int64_t> cu_seqlens = {0, 170};
-  PackedAttention packed(cu_seqlens, MatmulArithmetic::kFp32);
+  const PackedRows rows_of_training{.tokens = at::zeros({170}, at::kLong), .cu_seqlens = {0, 170}};
+  PackedAttention packed(rows_of_training, MatmulArithmetic::kFp32);
   for (size_t layer : {0, 1}) {
     CHECK(at::equal(at::cat(parts[layer]), attend(packed, layer, 0, 170)));
   }

@@ -37,11 +37,13 @@ PagedInputs Upload(const PagedBatch& batch, at::Device device) {
   return inputs;
 }
 
-void CheckRows(const at::Tensor& x, int64_t row_stride) {
+void CheckRows(const at::Tensor& x, int64_t row_stride, at::ScalarType dtype) {
   // The stride of one row means nothing: a view may give it any value.
   const bool has_row_stride = x.size(0) == 1 || x.stride(0) == row_stride;
   TORCH_CHECK(x.stride(2) == 1 && x.stride(1) == x.size(2) && has_row_stride,
               "queries, keys and values are not slices of one matrix");
+  TORCH_CHECK(x.scalar_type() == dtype && (dtype == at::kFloat || dtype == at::kBFloat16),
+              "queries, keys and values are neither fp32 nor bf16");
 }
 
 }  // namespace
@@ -96,7 +98,7 @@ at::Tensor PagedDeviceAttention::Attend(int64_t layer, const AttentionSpec& spec
                                         const QkvHeads& raw, const QkPreparation& preparation) {
   const auto& [qk, v] = raw;
   const PagedPass& pass = pass_for_(spec);
-  for (const at::Tensor* x : {&qk.q, &qk.k, &v}) CheckRows(*x, qk.q.stride(0));
+  for (const at::Tensor* x : {&qk.q, &qk.k, &v}) CheckRows(*x, qk.q.stride(0), v.scalar_type());
   cache_.Allocate(v);
   const DeviceStream stream = CurrentStream(v.device());
   const PreparationPointers pointers = PointersOf(preparation);
@@ -104,9 +106,10 @@ at::Tensor PagedDeviceAttention::Attend(int64_t layer, const AttentionSpec& spec
   const at::Tensor out = at::empty_like(q);
   PrepareAndWrite({.shape = pass.shape,
                    .num_rows = q.size(0),
-                   .q = qk.q.const_data_ptr<float>(),
-                   .k = qk.k.const_data_ptr<float>(),
-                   .v = v.const_data_ptr<float>(),
+                   .q = qk.q.const_data_ptr(),
+                   .k = qk.k.const_data_ptr(),
+                   .v = v.const_data_ptr(),
+                   .is_bf16 = v.scalar_type() == at::kBFloat16,
                    .row_stride = v.stride(0),
                    .q_weight = pointers.q_weight,
                    .k_weight = pointers.k_weight,
@@ -134,7 +137,7 @@ at::Tensor PagedDeviceAttention::Attend(int64_t layer, const AttentionSpec& spec
                .int_workspace = pass.int_workspace.mutable_data_ptr(),
                .out = Bf16Of(out)},
               pass.plan, stream);
-  return out.to(at::kFloat);
+  return out.to(v.scalar_type());
 }
 
 }  // namespace lathe::worker

@@ -60,6 +60,7 @@ class PagedDeviceAttention : public AttentionContext {
   PagedDeviceAttention(KvCache& cache, PassFor pass_for)
       : cache_(cache), pass_for_(std::move(pass_for)) {}
 
+  at::ScalarType dtype() const override { return at::kBFloat16; }
   at::Tensor Attend(int64_t layer, const AttentionSpec& spec, const QkvHeads& raw,
                     const QkPreparation& preparation) override;
 
