@@ -226,6 +226,45 @@ def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
     assert str(unreadable) not in listed and len(listed) > 3
 
 
+def test_a_file_that_may_not_be_read_is_no_damage(server, tmp_path):
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    name = sorted(root.glob("c*/adapter_model.safetensors"))[0].relative_to(root.parent)
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / name,
+        "-e", "trace=open,openat", "-e", "inject=open,openat:error=EACCES"))
+    assert done.returncode == CONFIGURATION, done
+    assert f"cannot read {tmp_path}/out/{name}: Permission denied" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("error", "code"), [("EIO", IO_ERROR), ("EACCES", CONFIGURATION)])
+def test_a_backup_fails_if_the_checkpoints_cannot_be_listed(server, tmp_path, error, code):
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", root,
+        "-e", "trace=getdents64", "-e", f"inject=getdents64:error={error}"))
+    assert done.returncode == code and f"cannot list {root}: " in done.stderr, done
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_backup_without_any_checkpoint_fails(server, tmp_path):
+    """As if the volume of the checkpoints were not mounted."""
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    dirs = [path for path in root.iterdir() if (path / "manifest.json").exists()]
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for path in dirs:
+        path.rename(aside / path.name)
+    try:
+        done = back_up(server, tmp_path / "out")
+    finally:
+        for path in dirs:
+            (aside / path.name).rename(path)
+    assert done.returncode == IO_ERROR, done
+    assert "directories of checkpoints that the database names are missing" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("fault", "told"), [
     ("error=EIO", "cannot list"),
     # As if the folder had no more entries.

@@ -22,11 +22,10 @@ namespace fs = std::filesystem;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr char kLostAndFound[] = "lost+found";
 
-// Damage of one file is no reason to go without the others.
+// Damage of one file is no reason to go without the others. A missing permission is no damage.
 absl::Status ReadError(int error, const std::string& text) {
   const absl::Status status = absl::ErrnoToStatus(error, text);
-  const bool is_unreadable = error == EIO || error == EACCES || error == EPERM;
-  return is_unreadable ? absl::DataLossError(status.message()) : status;
+  return error == EIO ? absl::DataLossError(status.message()) : status;
 }
 
 // Gives each piece of the file to `take`. Returns size and digest.
@@ -96,7 +95,9 @@ absl::Status LinkFile(const fs::path& from, const fs::path& to) {
 
 absl::StatusOr<BackupFile> CopyFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
-  if (!fs::exists(from, error)) {
+  const bool exists = fs::exists(from, error);
+  if (error) return ReadError(error.value(), absl::StrCat("cannot read ", from.string()));
+  if (!exists) {
     return absl::NotFoundError(absl::StrCat(from.string(), " does not exist"));
   }
   NewFile file(to);

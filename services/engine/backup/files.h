@@ -12,10 +12,10 @@
 
 namespace lathe::engine {
 
-// Functions that read a file return NotFound if it does not exist, and DataLoss if the disk or its
-// permissions do not let it be read.
+// Functions that read a file return NotFound if it does not exist, DataLoss if the disk cannot read
+// it, and PermissionDenied if this process may not.
 
-// Returns OK without an error, and DataLoss or another status for one of listing `dir`.
+// Returns OK without an error, and such a status for one of listing `dir`.
 absl::Status ListStatus(const std::error_code& error, const std::filesystem::path& dir);
 
 // Makes `to` a hard link of the file `from`, or a durable copy if they are on two file systems.
