@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "services/engine/store/database_view.h"
@@ -48,6 +49,41 @@ TEST_CASE("PostgresView: only the tables of the schema are copied", "[store]") {
     CHECK(file != "theirs.copy");
     CHECK(std::filesystem::exists(copied.dir.path() / file));
   }
+}
+
+// A role that may read the tables of `database` so far, and none that somebody makes later.
+class Reader {
+ public:
+  explicit Reader(const TestDatabase& database) : connection_(database.Connect()) {
+    connection_.Execute(
+        "CREATE ROLE reader LOGIN; DO $$BEGIN"
+        " EXECUTE format('GRANT USAGE ON SCHEMA %1$I TO reader;"
+        " GRANT SELECT ON ALL TABLES IN SCHEMA %1$I TO reader;"
+        " GRANT SELECT ON ALL SEQUENCES IN SCHEMA %1$I TO reader', current_schema()); END$$");
+  }
+  Reader(const Reader&) = delete;
+  ~Reader() { connection_.Execute("DROP OWNED BY reader; DROP ROLE reader"); }
+
+ private:
+  PostgresConnection connection_;
+};
+
+TEST_CASE("PostgresView: the tables of another role need not be readable", "[store]") {
+  const PostgresHarness source;
+  const Reader reader(source.database());
+  PostgresConnection connection = source.database().Connect();
+  connection.Execute("CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)");
+  connection.Execute("SELECT setval(pg_get_serial_sequence('audit', 'id'), 900)");
+  const auto view = ViewPostgres(source.database().url() + "&user=reader");
+  REQUIRE(view.ok());
+  const TempDir dir;
+  const absl::Status status = (*view)->CopyTo(dir.path()).status();
+  INFO(status);
+  CHECK(status.ok());
+  std::ifstream file(dir.path() / "sequences");
+  const std::string sequences(std::istreambuf_iterator<char>(file), {});
+  CHECK_THAT(sequences, Catch::Contains("audit\tid\t900\n"));
+  CHECK_THAT(sequences, !Catch::Contains("theirs"));
 }
 
 TEST_CASE("PostgresRestore: only the tables of the schema are restored", "[store]") {
