@@ -158,6 +158,29 @@ def test_a_restore_that_fails_leaves_what_was_there(backup, tmp_path):
     assert f"{tmp_path}/none/lathe.db" in told
 
 
+@pytest.mark.parametrize("fault", [
+    "link,linkat:error=EPERM", "renameat2:error=EINVAL", "renameat2:error=ENOSYS"])
+def test_restore_needs_hard_links_or_renames_without_replacement(backup, tmp_path, fault):
+    data_dir = tmp_path / "data"
+    done = lathe("restore", "--from", backup, "--data-dir", data_dir, prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", data_dir / "lathe.db",
+        "-e", "trace=link,linkat,renameat2", "-e", f"inject={fault}"))
+    assert done.returncode == 0, done
+    with sqlite3.connect(data_dir / "lathe.db") as db:
+        assert db.execute("SELECT count(*) FROM checkpoints").fetchone()[0] >= 2
+    db.close()
+    assert not (data_dir / "lathe.db.restored").exists()
+
+
+def test_restore_refuses_a_database_that_somebody_makes_meanwhile(backup, tmp_path):
+    data_dir = tmp_path / "data"
+    done = lathe("restore", "--from", backup, "--data-dir", data_dir, prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", data_dir / "lathe.db",
+        "-e", "trace=renameat2", "-e", "inject=renameat2:error=EEXIST"))
+    assert done.returncode == CONFIGURATION and "File exists" in done.stderr, done
+    assert not any(data_dir.iterdir())
+
+
 def test_restore_refuses_a_changed_manifest(backup, tmp_path):
     path = backup / "backup.json"
     whole = path.read_text()
