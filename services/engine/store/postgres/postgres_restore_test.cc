@@ -108,6 +108,19 @@ TEST_CASE("PostgresRestore: a copy without one of the tables is refused before f
   CHECK_THAT(std::string(status.message()), Catch::EndsWith("has no table audit"));
 }
 
+TEST_CASE("PostgresRestore: a server that has ended the transaction is found out", "[store]") {
+  const Copied copied;
+  const TestDatabase target;
+  auto restore = BeginPostgresRestore(copied.copy, target.url());
+  REQUIRE(restore.ok());
+  CHECK((*restore)->KeepAlive().ok());
+  PostgresConnection other = target.Connect();
+  CHECK(NumberOf(other,
+                 "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
+                 " WHERE query = 'SELECT 1' AND state = 'idle in transaction'") == 1);
+  CHECK(absl::IsUnavailable((*restore)->KeepAlive()));
+}
+
 TEST_CASE("PostgresRestore: no engine makes tables from the check to the end", "[store]") {
   const Copied copied;
   const TestDatabase target;

@@ -163,6 +163,7 @@ class SqliteRestore final : public DatabaseRestore {
   SqliteRestore(DatabaseCopy copy, fs::path database)
       : copy_(std::move(copy)), database_(std::move(database)) {}
 
+  absl::Status KeepAlive() override { return absl::OkStatus(); }
   absl::Status Fill() override { return Restore(copy_, database_); }
 
  private:
