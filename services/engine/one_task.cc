@@ -36,6 +36,7 @@ int PrintError(const absl::Status& status) {
       return kExitUnavailable;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kPermissionDenied:
       return kExitConfiguration;

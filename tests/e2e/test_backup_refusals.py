@@ -158,6 +158,29 @@ def test_a_restore_that_fails_leaves_what_was_there(backup, tmp_path):
     assert f"{tmp_path}/none/lathe.db" in told
 
 
+@pytest.mark.parametrize("fault", [
+    "link,linkat:error=EPERM", "renameat2:error=EINVAL", "renameat2:error=ENOSYS"])
+def test_restore_needs_hard_links_or_renames_without_replacement(backup, tmp_path, fault):
+    data_dir = tmp_path / "data"
+    done = lathe("restore", "--from", backup, "--data-dir", data_dir, prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", data_dir / "lathe.db",
+        "-e", "trace=link,linkat,renameat2", "-e", f"inject={fault}"))
+    assert done.returncode == 0, done
+    with sqlite3.connect(data_dir / "lathe.db") as db:
+        assert db.execute("SELECT count(*) FROM checkpoints").fetchone()[0] >= 2
+    db.close()
+    assert not (data_dir / "lathe.db.restored").exists()
+
+
+def test_restore_refuses_a_database_that_somebody_makes_meanwhile(backup, tmp_path):
+    data_dir = tmp_path / "data"
+    done = lathe("restore", "--from", backup, "--data-dir", data_dir, prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", data_dir / "lathe.db",
+        "-e", "trace=renameat2", "-e", "inject=renameat2:error=EEXIST"))
+    assert done.returncode == CONFIGURATION and "File exists" in done.stderr, done
+    assert not any(data_dir.iterdir())
+
+
 def test_restore_refuses_a_changed_manifest(backup, tmp_path):
     path = backup / "backup.json"
     whole = path.read_text()
@@ -224,6 +247,45 @@ def test_an_unreadable_file_is_named_and_the_rest_is_kept(server, tmp_path):
     assert done.stderr == f"{unreadable} is missing or damaged in the data directory\n"
     listed = {one["path"] for one in json.loads((tmp_path / "out/backup.json").read_text())["files"]}
     assert str(unreadable) not in listed and len(listed) > 3
+
+
+def test_a_file_that_may_not_be_read_is_no_damage(server, tmp_path):
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    name = sorted(root.glob("c*/adapter_model.safetensors"))[0].relative_to(root.parent)
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", tmp_path / "out" / name,
+        "-e", "trace=open,openat", "-e", "inject=open,openat:error=EACCES"))
+    assert done.returncode == CONFIGURATION, done
+    assert f"cannot read {tmp_path}/out/{name}: Permission denied" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("error", "code"), [("EIO", IO_ERROR), ("EACCES", CONFIGURATION)])
+def test_a_backup_fails_if_the_checkpoints_cannot_be_listed(server, tmp_path, error, code):
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    done = back_up(server, tmp_path / "out", prefix=(
+        "strace", "-f", "-q", "-o", "/dev/null", "-P", root,
+        "-e", "trace=getdents64", "-e", f"inject=getdents64:error={error}"))
+    assert done.returncode == code and f"cannot list {root}: " in done.stderr, done
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_backup_without_any_checkpoint_fails(server, tmp_path):
+    """As if the volume of the checkpoints were not mounted."""
+    root = pathlib.Path(server.data_dir, "checkpoints")
+    dirs = [path for path in root.iterdir() if (path / "manifest.json").exists()]
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for path in dirs:
+        path.rename(aside / path.name)
+    try:
+        done = back_up(server, tmp_path / "out")
+    finally:
+        for path in dirs:
+            (aside / path.name).rename(path)
+    assert done.returncode == IO_ERROR, done
+    assert "directories of checkpoints that the database names are missing" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("fault", "told"), [

@@ -34,6 +34,7 @@ struct Linked {
   std::unique_ptr<DatabaseView> view;
   absl::Time at;
   std::vector<std::string> damaged;
+  std::vector<std::string> dirs;  // checkpoints/DIR, which the database names
 };
 
 // Paths that two views in a row name were missing before the second view: the engine deletes a file
@@ -50,7 +51,7 @@ std::vector<std::string> MissingTwice(std::vector<std::string> before,
 absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
   std::vector<std::string> missing_before;
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    pins.LinkPresent();
+    RETURN_IF_ERROR(pins.LinkPresent());
     Linked linked{.at = absl::Now()};
     ASSIGN_OR_RETURN(linked.view, ViewDatabase(options.store, options.data_dir));
     ASSIGN_OR_RETURN(const NeededFiles needed, FindNeededFiles(*linked.view));
@@ -62,6 +63,9 @@ absl::StatusOr<Linked> LinkAll(const BackupOptions& options, Pins& pins) {
         return absl::ConsumePrefix(&body_id, "bodies/") &&
                !needed.unfinished_bodies.contains(std::string(body_id));
       });
+      for (const NeededDir& dir : needed.dirs) {
+        if (dir.must_exist) linked.dirs.push_back("checkpoints/" + dir.dir);
+      }
       return linked;
     }
     missing_before = missing;
@@ -133,6 +137,19 @@ absl::Status ListBackup(const fs::path& root, const std::vector<std::string>& ex
   return absl::OkStatus();
 }
 
+// Fails if the backup has none of `dirs`, although the database names them. A wrong or empty volume
+// must not make a backup for which good ones are removed.
+absl::Status CheckHasSome(const BackupManifest& manifest, const std::vector<std::string>& dirs) {
+  const std::unordered_set<std::string> damaged(manifest.damaged.begin(), manifest.damaged.end());
+  const bool has_some = std::ranges::any_of(dirs, [&](const std::string& dir) {
+    return !damaged.contains(dir) && !damaged.contains(dir + "/manifest.json");
+  });
+  if (dirs.empty() || has_some) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "all %d directories of checkpoints that the database names are missing or damaged, first %s",
+      static_cast<int>(dirs.size()), dirs.front()));
+}
+
 // The engine owns what is in these folders, and the links of backups are in one of them.
 absl::Status CheckIsOutside(const fs::path& dir, const fs::path& data_dir) {
   std::error_code ignored;
@@ -166,6 +183,7 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options, Pins pin
   ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(pins.root(), options.dir));
   manifest.damaged.insert(manifest.damaged.end(), unreadable.begin(), unreadable.end());
   RETURN_IF_ERROR(ListBackup(options.dir, expected, manifest));
+  RETURN_IF_ERROR(CheckHasSome(manifest, linked.dirs));
   RETURN_IF_ERROR(SyncTree(options.dir));
   RETURN_IF_ERROR(WriteBackupManifest(options.dir, manifest));
   return manifest;
@@ -175,7 +193,7 @@ absl::StatusOr<BackupManifest> FillBackup(const BackupOptions& options, Pins pin
 
 absl::StatusOr<BackupManifest> MakeBackup(const BackupOptions& options) {
   RETURN_IF_ERROR(CheckIsOutside(options.dir, options.data_dir));
-  // First, so that a second backup into the same folder leaves it alone.
+  // The lock comes before the look at the folder. So a second backup into it leaves it alone.
   ASSIGN_OR_RETURN(Pins pins, Pins::Take(options.data_dir));
   ASSIGN_OR_RETURN(const std::string entry, FirstEntry(options.dir, {"lost+found"}));
   if (!entry.empty()) {

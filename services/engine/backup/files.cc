@@ -22,15 +22,14 @@ namespace fs = std::filesystem;
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr char kLostAndFound[] = "lost+found";
 
-// Damage of one file is no reason to go without the others.
+// Damage of one file is no reason to go without the others. A missing permission is no damage.
 absl::Status ReadError(int error, const std::string& text) {
   const absl::Status status = absl::ErrnoToStatus(error, text);
-  const bool is_unreadable = error == EIO || error == EACCES || error == EPERM;
-  return is_unreadable ? absl::DataLossError(status.message()) : status;
+  return error == EIO ? absl::DataLossError(status.message()) : status;
 }
 
 // Gives each piece of the file to `take`. Returns size and digest.
-absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
+absl::StatusOr<BackupFile> ReadPieces(const fs::path& path, const AfterPiece& after_piece,
                                       const std::function<absl::Status(std::string_view)>& take) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);
@@ -42,6 +41,7 @@ absl::StatusOr<BackupFile> ReadPieces(const fs::path& path,
     digest.Update({piece.data(), size});
     read.size_bytes += static_cast<int64_t>(size);
     RETURN_IF_ERROR(take({piece.data(), size}));
+    if (after_piece) RETURN_IF_ERROR(after_piece());
   }
   if (std::ferror(file.get())) {
     return ReadError(errno, absl::StrCat("cannot read ", path.string()));
@@ -94,22 +94,27 @@ absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   return CopyFile(from, to).status();
 }
 
-absl::StatusOr<BackupFile> CopyFile(const fs::path& from, const fs::path& to) {
+absl::StatusOr<BackupFile> CopyFile(const fs::path& from, const fs::path& to,
+                                    const AfterPiece& after_piece) {
   std::error_code error;
-  if (!fs::exists(from, error)) {
+  const bool exists = fs::exists(from, error);
+  if (error) return ReadError(error.value(), absl::StrCat("cannot read ", from.string()));
+  if (!exists) {
     return absl::NotFoundError(absl::StrCat(from.string(), " does not exist"));
   }
   NewFile file(to);
   RETURN_IF_ERROR(file.Open());
-  ASSIGN_OR_RETURN(BackupFile copied,
-                   ReadPieces(from, [&](std::string_view piece) { return file.Write(piece); }));
+  ASSIGN_OR_RETURN(BackupFile copied, ReadPieces(from, after_piece, [&](std::string_view piece) {
+                     return file.Write(piece);
+                   }));
   RETURN_IF_ERROR(file.Sync());
   return copied;
 }
 
-absl::StatusOr<BackupFile> DigestFile(const fs::path& root, const std::string& path) {
-  ASSIGN_OR_RETURN(BackupFile read,
-                   ReadPieces(root / path, [](std::string_view) { return absl::OkStatus(); }));
+absl::StatusOr<BackupFile> DigestFile(const fs::path& root, const std::string& path,
+                                      const AfterPiece& after_piece) {
+  const auto ignore = [](std::string_view) { return absl::OkStatus(); };
+  ASSIGN_OR_RETURN(BackupFile read, ReadPieces(root / path, after_piece, ignore));
   read.path = path;
   return read;
 }

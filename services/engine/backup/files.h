@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,21 +13,26 @@
 
 namespace lathe::engine {
 
-// Functions that read a file return NotFound if it does not exist, and DataLoss if the disk or its
-// permissions do not let it be read.
+// Functions that read a file return NotFound if it does not exist, DataLoss if the disk cannot read
+// it, and PermissionDenied if this process may not.
 
-// Returns OK without an error, and DataLoss or another status for one of listing `dir`.
+// Returns OK without an error, and such a status for one of listing `dir`.
 absl::Status ListStatus(const std::error_code& error, const std::filesystem::path& dir);
 
 // Makes `to` a hard link of the file `from`, or a durable copy if they are on two file systems.
 absl::Status LinkFile(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// Functions that read a whole file call this after each MiB, and return its error.
+using AfterPiece = std::function<absl::Status()>;
+
 // Makes `to` a durable copy of `from`. Returns its size and digest; their path is empty.
 absl::StatusOr<BackupFile> CopyFile(const std::filesystem::path& from,
-                                    const std::filesystem::path& to);
+                                    const std::filesystem::path& to,
+                                    const AfterPiece& after_piece = {});
 
 // Returns size and digest of `root`/`path`.
-absl::StatusOr<BackupFile> DigestFile(const std::filesystem::path& root, const std::string& path);
+absl::StatusOr<BackupFile> DigestFile(const std::filesystem::path& root, const std::string& path,
+                                      const AfterPiece& after_piece = {});
 
 // Makes a directory (mode 0700) and its missing parents.
 absl::Status MakeDir(const std::filesystem::path& dir);

@@ -43,7 +43,7 @@ TEST_CASE("BackupFiles: a folder that cannot be listed is neither empty nor list
   const OtherUser user(dir.path());
   fs::permissions(dir.path() / "closed", fs::perms::none);
   CHECK_FALSE(FirstEntry(dir.path() / "closed", {}).ok());
-  CHECK(absl::IsDataLoss(ListFiles(dir.path()).status()));
+  CHECK(absl::IsPermissionDenied(ListFiles(dir.path()).status()));
   CHECK_FALSE(SyncTree(dir.path()).ok());
   CHECK_FALSE(MoveFiles(dir.path() / "closed", dir.path() / "moved").ok());
   fs::permissions(dir.path() / "closed", fs::perms::owner_all);
@@ -59,10 +59,23 @@ TEST_CASE("BackupFiles: an unreadable file is told from one that is missing", "[
   Make(dir.path() / "closed");
   const OtherUser user(dir.path());
   fs::permissions(dir.path() / "closed", fs::perms::none);
-  CHECK(absl::IsDataLoss(DigestFile(dir.path(), "closed").status()));
+  CHECK(absl::IsPermissionDenied(DigestFile(dir.path(), "closed").status()));
+  CHECK(absl::IsPermissionDenied(CopyFile(dir.path() / "closed", dir.path() / "copy").status()));
   // An error of the target is none of the source.
   const absl::Status status = CopyFile(dir.path() / "closed", "/proc/none").status();
   CHECK_FALSE((status.ok() || absl::IsDataLoss(status)));
+}
+
+TEST_CASE("BackupFiles: a file in a folder that this process may not enter is not missing",
+          "[backup]") {
+  const TempDir dir;
+  Make(dir.path() / "closed" / "file");
+  const OtherUser user(dir.path());
+  fs::permissions(dir.path() / "closed", fs::perms::none);
+  const absl::Status status =
+      CopyFile(dir.path() / "closed" / "file", dir.path() / "copy").status();
+  fs::permissions(dir.path() / "closed", fs::perms::owner_all);
+  CHECK(absl::IsPermissionDenied(status));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ bool IsLost(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsDataLoss(status);
 }
 
-// Links the files that are there. Returns NotFound or DataLoss if one went away meanwhile, or if
-// one cannot be read.
+// Links the files that are there. Returns NotFound if one went away meanwhile, and DataLoss if the
+// disk cannot read one.
 absl::Status LinkFiles(const fs::path& from, const fs::path& to) {
   std::error_code error;
   absl::Status lost;
@@ -51,7 +51,7 @@ absl::Status LinkFiles(const fs::path& from, const fs::path& to) {
   return lost;
 }
 
-// Unlike LinkFiles, copies nothing.
+// Links all files of a directory, or none. Unlike LinkFiles, this function never copies a file.
 void TryToLinkFiles(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directory(to, error);
@@ -101,20 +101,25 @@ Pins::~Pins() {
   close(lock_);
 }
 
-void Pins::LinkPresent() const {
+absl::Status Pins::LinkPresent() const {
   std::error_code error;
   std::error_code ignored;
-  fs::directory_iterator dir(data_dir_ / "checkpoints", error);
+  const fs::path checkpoints = data_dir_ / "checkpoints";
+  fs::directory_iterator dir(checkpoints, error);
   for (const fs::directory_iterator end; !error && dir != end; dir.increment(error)) {
     const fs::path to = root_ / "checkpoints" / dir->path().filename();
     // The manifest is written last.
     if (fs::exists(to, ignored) || !fs::exists(dir->path() / kManifest, ignored)) continue;
     TryToLinkFiles(dir->path(), to);
   }
+  RETURN_IF_ERROR(ListStatus(error, checkpoints));
   fs::directory_iterator body(data_dir_ / "bodies", error);
   for (const fs::directory_iterator end; !error && body != end; body.increment(error)) {
     fs::create_hard_link(body->path(), root_ / "bodies" / body->path().filename(), ignored);
   }
+  // With Postgres there may be no such folder.
+  const absl::Status status = ListStatus(error, data_dir_ / "bodies");
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<std::vector<std::string>> Pins::Link(const NeededFiles& needed) {

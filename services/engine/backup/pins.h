@@ -22,11 +22,13 @@ class Pins {
   ~Pins();
 
   // Links all complete directories and all bodies that are there, as far as it can. What the next
-  // view names is mostly linked then, however long the view takes.
-  void LinkPresent() const;
+  // view names is mostly linked then, however long the view takes. Fails if checkpoints or bodies
+  // cannot be listed: then all of their files would look as if they were lost.
+  absl::Status LinkPresent() const;
 
   // Links what is not linked yet, and removes links to what is not needed. Returns the paths, such
-  // as checkpoints/DIR, that must exist and do not, cannot be read, or differ from their manifest.
+  // as checkpoints/DIR, that must exist and do not, that the disk cannot read, or that differ from
+  // their manifest. Returns PermissionDenied if this process may not read one.
   absl::StatusOr<std::vector<std::string>> Link(const NeededFiles& needed);
 
   // Paths below root() of files that the last Link found whole.

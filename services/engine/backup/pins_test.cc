@@ -70,7 +70,7 @@ TEST_CASE("Pins: what went away while a view was made is linked already", "[back
   absl::StatusOr<Pins> pins = Pins::Take(data.dir.path());
   REQUIRE(pins.ok());
   fs::create_directory(data.dir.path() / "checkpoints" / "unfinished");
-  pins->LinkPresent();
+  CHECK(pins->LinkPresent().ok());
   fs::remove_all(data.one);
   fs::remove(data.dir.path() / "bodies" / "b");
   CHECK(pins->Link(data.needed)->empty());
@@ -82,7 +82,7 @@ TEST_CASE("Pins: what went away while a view was made is linked already", "[back
   CHECK(fs::is_empty(pins->root() / "bodies"));
 }
 
-TEST_CASE("Pins: an unreadable checkpoint is missing, and the others are linked", "[backup]") {
+TEST_CASE("Pins: a checkpoint that this process may not read is no missing one", "[backup]") {
   const DataDir data;
   absl::StatusOr<Pins> pins = Pins::Take(data.dir.path());
   REQUIRE(pins.ok());
@@ -90,9 +90,24 @@ TEST_CASE("Pins: an unreadable checkpoint is missing, and the others are linked"
   fs::permissions(data.one, fs::perms::none);
   const auto missing = pins->Link(data.needed);
   fs::permissions(data.one, fs::perms::owner_all);
-  REQUIRE(missing.ok());
-  CHECK(*missing == Paths{"checkpoints/one"});
-  CHECK(pins->files() == Paths{"bodies/b"});
+  CHECK(absl::IsPermissionDenied(missing.status()));
+}
+
+TEST_CASE("Pins: folders that cannot be listed do not look as if all files were lost", "[backup]") {
+  const DataDir data;
+  const absl::StatusOr<Pins> pins = Pins::Take(data.dir.path());
+  REQUIRE(pins.ok());
+  CHECK(pins->LinkPresent().ok());
+  fs::remove_all(data.dir.path() / "bodies");
+  CHECK(pins->LinkPresent().ok());
+  std::ofstream(data.dir.path() / "bodies") << "no folder";
+  CHECK_FALSE(pins->LinkPresent().ok());
+  fs::remove(data.dir.path() / "bodies");
+  const OtherUser user(data.dir.path());
+  fs::permissions(data.dir.path() / "checkpoints", fs::perms::owner_exec);
+  const absl::Status status = pins->LinkPresent();
+  fs::permissions(data.dir.path() / "checkpoints", fs::perms::owner_all);
+  CHECK(absl::IsPermissionDenied(status));
 }
 
 }  // namespace

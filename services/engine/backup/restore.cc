@@ -10,6 +10,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/backup/backup.h"
 #include "services/engine/backup/files.h"
+#include "services/engine/backup/restored_files.h"
 #include "services/engine/store/data_dir_lock.h"
 #include "services/engine/store/database_view.h"
 
@@ -35,31 +36,6 @@ void RemoveRestored(const fs::path& data_dir, const BackupManifest& manifest, bo
   if (!had_lock) fs::remove(data_dir / kLock, ignored);
 }
 
-absl::Status CheckDigest(const BackupFile& expected, const BackupFile& found,
-                         const fs::path& backup) {
-  if (found.sha256 == expected.sha256 && found.size_bytes == expected.size_bytes) {
-    return absl::OkStatus();
-  }
-  return absl::DataLossError(absl::StrFormat("%s differs from its digest in backup.json",
-                                             (backup / expected.path).string()));
-}
-
-// Copies the files below checkpoints and bodies into `part`, and compares all with their digests.
-absl::Status CopyFiles(const BackupManifest& manifest, const fs::path& backup,
-                       const fs::path& part) {
-  for (const BackupFile& file : manifest.files) {
-    if (absl::StartsWith(file.path, "database/")) {
-      ASSIGN_OR_RETURN(const BackupFile found, DigestFile(backup, file.path));
-      RETURN_IF_ERROR(CheckDigest(file, found, backup));
-      continue;
-    }
-    RETURN_IF_ERROR(MakeDir((part / file.path).parent_path()));
-    ASSIGN_OR_RETURN(const BackupFile copied, CopyFile(backup / file.path, part / file.path));
-    RETURN_IF_ERROR(CheckDigest(file, copied, backup));
-  }
-  return absl::OkStatus();
-}
-
 // The database comes last: an engine never finds one whose files are not there.
 absl::Status FillDataDir(const BackupOptions& options, const BackupManifest& manifest,
                          DatabaseRestore& database) {
@@ -67,7 +43,7 @@ absl::Status FillDataDir(const BackupOptions& options, const BackupManifest& man
   std::error_code ignored;
   fs::remove_all(part, ignored);
   RETURN_IF_ERROR(MakeDir(part));
-  RETURN_IF_ERROR(CopyFiles(manifest, options.dir, part));
+  RETURN_IF_ERROR(CopyBackupFiles(manifest, options.dir, part, database));
   ASSIGN_OR_RETURN(const std::vector<std::string> unreadable, MoveFiles(part, options.data_dir));
   if (!unreadable.empty()) {
     return absl::DataLossError(absl::StrFormat("cannot read %s", (part / unreadable[0]).string()));

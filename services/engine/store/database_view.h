@@ -53,6 +53,8 @@ class DatabaseRestore {
  public:
   virtual ~DatabaseRestore() = default;
 
+  // Tells a server that the restore goes on. Returns an error if the server has given it up.
+  virtual absl::Status KeepAlive() = 0;
   // Fills the database, all or nothing, durably. If nobody can say whether it is filled, the error
   // has the word kOutcomeUnknown (ErrorCode).
   virtual absl::Status Fill() = 0;

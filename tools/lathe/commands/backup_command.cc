@@ -20,7 +20,7 @@ namespace {
 constexpr char kBackup[] =
     "Writes the database and the files that it names into a folder, as of one moment, while the "
     "service runs.\nExit code 1: files that the database names are missing or damaged; the rest is "
-    "in the backup.";
+    "in the backup. Then keep older backups.";
 constexpr char kRestore[] =
     "Fills an empty data directory, and an empty database, from a folder that lathe backup wrote.";
 

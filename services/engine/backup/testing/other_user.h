@@ -1,4 +1,4 @@
-// A user whom permissions hold back, as root is not.
+// A user whom permissions hold back. Root may read everything.
 #pragma once
 
 #include <unistd.h>

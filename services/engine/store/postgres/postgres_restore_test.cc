@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "services/engine/store/database_view.h"
@@ -50,6 +51,41 @@ TEST_CASE("PostgresView: only the tables of the schema are copied", "[store]") {
   }
 }
 
+// A role that may read the tables of `database` so far, and none that somebody makes later.
+class Reader {
+ public:
+  explicit Reader(const TestDatabase& database) : connection_(database.Connect()) {
+    connection_.Execute(
+        "CREATE ROLE reader LOGIN; DO $$BEGIN"
+        " EXECUTE format('GRANT USAGE ON SCHEMA %1$I TO reader;"
+        " GRANT SELECT ON ALL TABLES IN SCHEMA %1$I TO reader;"
+        " GRANT SELECT ON ALL SEQUENCES IN SCHEMA %1$I TO reader', current_schema()); END$$");
+  }
+  Reader(const Reader&) = delete;
+  ~Reader() { connection_.Execute("DROP OWNED BY reader; DROP ROLE reader"); }
+
+ private:
+  PostgresConnection connection_;
+};
+
+TEST_CASE("PostgresView: the tables of another role need not be readable", "[store]") {
+  const PostgresHarness source;
+  const Reader reader(source.database());
+  PostgresConnection connection = source.database().Connect();
+  connection.Execute("CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)");
+  connection.Execute("SELECT setval(pg_get_serial_sequence('audit', 'id'), 900)");
+  const auto view = ViewPostgres(source.database().url() + "&user=reader");
+  REQUIRE(view.ok());
+  const TempDir dir;
+  const absl::Status status = (*view)->CopyTo(dir.path()).status();
+  INFO(status);
+  CHECK(status.ok());
+  std::ifstream file(dir.path() / "sequences");
+  const std::string sequences(std::istreambuf_iterator<char>(file), {});
+  CHECK_THAT(sequences, Catch::Contains("audit\tid\t900\n"));
+  CHECK_THAT(sequences, !Catch::Contains("theirs"));
+}
+
 TEST_CASE("PostgresRestore: only the tables of the schema are restored", "[store]") {
   const Copied copied;
   std::ofstream(copied.dir.path() / "theirs.copy") << "id\n1\n";
@@ -70,6 +106,19 @@ TEST_CASE("PostgresRestore: a copy without one of the tables is refused before f
   const absl::Status status = BeginPostgresRestore(copied.copy, target.url()).status();
   CHECK(absl::IsDataLoss(status));
   CHECK_THAT(std::string(status.message()), Catch::EndsWith("has no table audit"));
+}
+
+TEST_CASE("PostgresRestore: a server that has ended the transaction is found out", "[store]") {
+  const Copied copied;
+  const TestDatabase target;
+  auto restore = BeginPostgresRestore(copied.copy, target.url());
+  REQUIRE(restore.ok());
+  CHECK((*restore)->KeepAlive().ok());
+  PostgresConnection other = target.Connect();
+  CHECK(NumberOf(other,
+                 "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
+                 " WHERE query = 'SELECT 1' AND state = 'idle in transaction'") == 1);
+  CHECK(absl::IsUnavailable((*restore)->KeepAlive()));
 }
 
 TEST_CASE("PostgresRestore: no engine makes tables from the check to the end", "[store]") {

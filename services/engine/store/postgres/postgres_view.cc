@@ -96,6 +96,13 @@ class PostgresRestore final : public DatabaseRestore {
     return CheckTables(connection_, copy_.dir);
   }
 
+  absl::Status KeepAlive() override {
+    return Translated([&] {
+      connection_.Execute("SELECT 1");
+      return absl::OkStatus();
+    });
+  }
+
   absl::Status Fill() override {
     return Translated([&] {
       RETURN_IF_ERROR(ReadTables(connection_, copy_.dir));

@@ -32,12 +32,13 @@ constexpr char kListColumns[] =
     "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = ?::regclass AND attnum > 0"
     " AND NOT attisdropped ORDER BY attnum";
 // A sequence is no part of a snapshot: its value is the one of now, which is never less. 0: unused.
+// The server refuses to tell the value of a sequence that belongs to a table of somebody else.
 constexpr char kListSequences[] =
-    "SELECT relname::text, attname::text,"
+    "SELECT attname::text,"
     " coalesce(pg_sequence_last_value(pg_get_serial_sequence(quote_ident(relname), attname)"
     "::regclass), 0) FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
-    " WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND attnum > 0"
-    " AND attidentity <> '' ORDER BY 1, 2";
+    " WHERE relname = ? AND relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+    " AND attnum > 0 AND attidentity <> '' ORDER BY 1";
 constexpr char kSetSequence[] =
     "SELECT setval(pg_get_serial_sequence(quote_ident(?), ?), ?::bigint)";
 
@@ -99,13 +100,13 @@ absl::Status WriteSequences(PostgresConnection& connection, const Tables& tables
                             const fs::path& path) {
   NewFile file(path);
   RETURN_IF_ERROR(file.Open());
-  Query query = connection.Prepare(kListSequences);
-  while (query.Next()) {
-    const std::string table = query.Text();
-    const std::string column = query.Text();
-    const int64_t value = query.Int();
-    if (!tables.contains(table)) continue;
-    RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, value)));
+  for (const std::string& table : tables) {
+    Query query = connection.Prepare(kListSequences);
+    query.Bind(table);
+    while (query.Next()) {
+      const std::string column = query.Text();
+      RETURN_IF_ERROR(file.Write(absl::StrFormat("%s\t%s\t%d\n", table, column, query.Int())));
+    }
   }
   return file.Sync();
 }

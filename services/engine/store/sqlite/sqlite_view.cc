@@ -1,6 +1,10 @@
 #include <SQLiteCpp/Backup.h>
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <set>
 #include <string>
@@ -115,6 +119,22 @@ absl::Status CheckRestorable(const DatabaseCopy& copy, const fs::path& database)
   });
 }
 
+// Renames `part` to `database`. Replaces no database that somebody has made meanwhile, as a plain
+// rename would.
+absl::Status NameDatabase(const fs::path& part, const fs::path& database) {
+  bool is_named =
+      renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, database.c_str(), RENAME_NOREPLACE) == 0;
+  // Some file systems, such as NFS, have only links for this.
+  if (!is_named && (errno == EINVAL || errno == ENOSYS)) {
+    is_named = link(part.c_str(), database.c_str()) == 0;
+  }
+  const int error = errno;
+  std::error_code ignored;
+  fs::remove(part, ignored);
+  if (is_named) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, absl::StrFormat("cannot make %s", database.string()));
+}
+
 absl::Status Restore(const DatabaseCopy& copy, const fs::path& database) {
   // A name that no engine opens, until the file is complete.
   const fs::path part = database.string() + ".restored";
@@ -132,15 +152,9 @@ absl::Status Restore(const DatabaseCopy& copy, const fs::path& database) {
     return absl::DataLossError(absl::StrFormat("cannot read %s", (copy.dir / kCopy).string()));
   }
   RETURN_IF_ERROR(file.Sync());
-  // Unlike a rename, a link replaces no database that somebody has made meanwhile.
-  fs::create_hard_link(part, database, error);
-  std::error_code ignored;
-  fs::remove(part, ignored);
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrFormat("cannot make %s", database.string()));
-  }
+  RETURN_IF_ERROR(NameDatabase(part, database));
   const absl::Status status = SyncDirectory(fs::absolute(database).parent_path());
-  if (!status.ok()) fs::remove(database, ignored);
+  if (!status.ok()) fs::remove(database, error);
   return status;
 }
 
@@ -149,6 +163,7 @@ class SqliteRestore final : public DatabaseRestore {
   SqliteRestore(DatabaseCopy copy, fs::path database)
       : copy_(std::move(copy)), database_(std::move(database)) {}
 
+  absl::Status KeepAlive() override { return absl::OkStatus(); }
   absl::Status Fill() override { return Restore(copy_, database_); }
 
  private:
