@@ -98,11 +98,39 @@ def mounted(folder, *arguments):
 
 
 def test_a_full_and_passing_file_system(data):
-    with mounted(data, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
+    with mounted(data, "-t", "tmpfs", "-o", "size=512k", "tmpfs"):
         code, found = doctor(options=good(data))
         named(found, "files.space", "0.0 GiB free")
         assert worst(found, "files.file_system")["state"] == "warning"
         assert "tmpfs" in worst(found, "files.file_system")["found"]
+
+
+def test_little_room_that_is_enough_to_start(data):
+    """SQLite starts in 1 MiB. Ranks start without room, and what they save waits."""
+    with mounted(data, "-t", "tmpfs", "-o", "size=2m", "tmpfs"):
+        named(doctor(options=good(data))[1], "files.space", "0.0 GiB free", state="warning")
+        (data / "more").write_bytes(b"x" * (2 << 20))
+        _, found = doctor(role="ranks", options=ranks_options(data))
+        named(found, "files.space", state="warning")
+        named(found, "files.writes", "No space", state="warning")
+
+
+def test_files_of_other_doctors(data):
+    """Containers that share a directory have the same process ids, and each doctor is process 1 of its own."""
+    left = data / ".doctor-1"
+    left.touch()
+    command = ["unshare", "--pid", "--fork", LATHE, "doctor", "--format", "json", "--", *good(data)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in running:
+        output, complaint = process.communicate(timeout=60)
+        if "unshare" in complaint:
+            pytest.skip("namespaces need rights that this user lacks")
+        [row] = [row for row in json.loads(output)["checks"] if row["name"] == "files.writes"]
+        assert row["state"] == "ok", row
+    assert list(data.iterdir()) == [left], "another doctor may still use it"
+    os.utime(left, (time.time() - 2 * 3600,) * 2)
+    doctor(options=good(data))
+    assert list(data.iterdir()) == [], "nobody uses it"
 
 
 def test_a_file_system_that_cannot_be_written(data):
