@@ -119,6 +119,89 @@ def test_an_object_store_that_is_away(data):
     named(doctor(options=with_bucket(data, 1), env=KEYS)[1], "storage", "127.0.0.1:1", state="warning")
 
 
+class Store(http.server.ThreadingHTTPServer):
+    """A bucket in memory. `refusals`: the answer (status, code) to a method, or to "uploads", their list."""
+
+    def __init__(self, **refusals):
+        super().__init__(("127.0.0.1", 0), Bucket)
+        self.refusals = refusals
+        self.objects = {}
+        self.written = []
+
+
+class Bucket(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, body=b""):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle_request(self):
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        refused = self.server.refusals.get("uploads" if "uploads" in query else self.command)
+        if refused:
+            return self.answer(refused[0], f"<Error><Code>{refused[1]}</Code></Error>".encode())
+        if self.command == "PUT":
+            self.server.objects[path] = body
+            self.server.written.append(path)
+            return self.answer(200)
+        if self.command == "DELETE":
+            self.server.objects.pop(path, None)
+            return self.answer(204)
+        if query:
+            return self.answer(200, b"<ListMultipartUploadsResult/>" if "uploads" in query else b"<ListBucketResult/>")
+        if path not in self.server.objects:
+            return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return self.answer(200, self.server.objects[path])
+
+    do_GET = do_PUT = do_DELETE = handle_request
+
+    def log_message(self, *_):
+        pass
+
+
+def look_at(data, store):
+    """The doctor's findings with this bucket."""
+    with store:
+        thread = threading.Thread(target=store.serve_forever)
+        thread.start()
+        try:
+            return doctor(options=with_bucket(data, store.server_address[1]), env=KEYS)[1]
+        finally:
+            store.shutdown()
+            thread.join()
+
+
+def test_one_object_for_each_role(data):
+    """So doctors that are killed leave one."""
+    names = set()
+    for _ in range(2):
+        store = Store()
+        assert worst(look_at(data, store), "storage")["state"] == "ok"
+        assert store.objects == {}
+        names.update(store.written)
+    assert names == {"/bucket/doctor/up"}
+
+
+@pytest.mark.parametrize(("refusals", "words"), [
+    ({"PUT": (507, "XMinioStorageFull")}, "none can be saved until there is room"),
+    ({"PUT": (403, "QuotaExceeded")}, "none can be saved until there is room"),
+    ({"uploads": (501, "NotImplemented")}, "All else works"),
+    ({"uploads": (403, "AccessDenied")}, "All else works"),
+    ({"PUT": (400, "ExpiredToken")}, "Lathe serves on"),
+    ({"PUT": (403, "RequestTimeTooSkewed")}, "the clock is set"),
+], ids=["full", "quota", "no-list", "no-list-right", "old-keys", "clock"])
+def test_an_object_store_that_a_service_can_live_with(data, refusals, words):
+    named(look_at(data, Store(**refusals)), "storage", words, state="warning")
+
+
+@pytest.mark.parametrize("refusals", [{"GET": (403, "AccessDenied")}, {"PUT": (404, "NoSuchBucket")}],
+                         ids=["right", "bucket"])
+def test_an_object_store_that_is_set_wrongly(data, refusals):
+    named(look_at(data, Store(**refusals)), "storage")
+
+
 def test_an_object_store_in_good_order(data, tmp_path):
     place = tmp_path / "objects"
     place.mkdir()
