@@ -11,12 +11,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.doctor import LATHE, doctor, errors, good, named, worst  # noqa: E402
-from support.lathe_server import LatheServer, tiny_model  # noqa: E402
+from support.lathe_server import BIN, LatheServer, tiny_model  # noqa: E402
 from support.postgres_cluster import PostgresCluster  # noqa: E402
 
 
@@ -71,6 +72,43 @@ def test_a_database_that_does_not_answer(data):
         assert "hidden" not in output
         found = {row["name"]: [row] for row in json.loads(output)["checks"]}
         named(found, "store")
+
+
+def make_schema(cluster, data, store):
+    """An engine makes its tables there, and ends."""
+    process = subprocess.Popen(
+        [str(BIN / "lathe-engine"), "--data-dir", str(data), "--run-dir", str(data), "--metrics-listen", ""],
+        env={**os.environ, "LATHE_ENGINE__STORE": store}, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not cluster.psql("lathe", "SELECT to_regclass('leader')") or \
+                cluster.psql("lathe", "SELECT term FROM leader") in ("", "0"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_postgres_with_which_an_engine_starts(data):
+    with PostgresCluster({"max_connections": "20"}) as cluster:
+        store = cluster.create_database("lathe")
+        cluster.psql("lathe", "CREATE USER guest")
+        guest = store.replace("user=lathe", "user=guest")
+        named(doctor(options=[*good(data), "--store", guest])[1], "store", "may not create tables")
+        make_schema(cluster, data, store)
+        options = [*good(data), "--store", store]
+        named(doctor(options=options)[1], "store", "max_connections is 20, expected at least 28", state="warning")
+        cluster.psql("lathe", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
+        _, found = doctor(options=[*good(data), "--store", guest])
+        assert errors(found) == set()
+        assert any("may not create tables" in row["found"] for row in found["store"])
+        cluster.psql("lathe", "CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql AS"
+                              " $$SELECT pg_catalog.clock_timestamp() - interval '2 minutes'$$")
+        late = store + "&options=-csearch_path%3Dpublic%2Cpg_catalog"
+        _, found = doctor(options=[*good(data), "--store", late])
+        assert errors(found) == set()
+        assert any("clock differs by -120 s" in row["found"] for row in found["store"])
 
 
 def test_postgres(data):
