@@ -46,13 +46,14 @@ int PrintError(const absl::Status& status) {
 }
 
 int PrintStore(const Settings& settings, bool is_deep) {
-  const absl::StatusOr<std::string> text =
+  const absl::StatusOr<StoreDescription> store =
       DescribeStore(settings.store, settings.data_dir, is_deep);
-  if (!text.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(text.status().message()).c_str());
-    return IsUserError(text.status()) ? kExitConfiguration : kExitUnavailable;
+  if (!store.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(store.status().message()).c_str());
+    return IsUserError(store.status()) ? kExitConfiguration : kExitUnavailable;
   }
-  std::printf("%s\n", text->c_str());
+  std::printf("%s\n", store->text.c_str());
+  for (const std::string& warning : store->warnings) std::printf("warning: %s\n", warning.c_str());
   return 0;
 }
 

@@ -199,25 +199,17 @@ class Pod:
 
     def _init(self):
         """Whether all init containers have succeeded."""
-        return all(self._init_with(spec) for spec in self.spec.get("initContainers", []))
-
-    def _init_with(self, spec):
-        backoff = FIRST_BACKOFF
-        while True:
+        for spec in self.spec.get("initContainers", []):
             container = Container(self, spec)
             container.start()
-            while (code := container.sandbox.exit_code) is None:
+            while container.sandbox.exit_code is None:
                 if self._stop.wait(TICK):
                     container.stop(self._stop_grace)
                     return False
-            if code == 0:
-                return True
-            if not self.restarts:
-                self.exit_code = code
+            if container.sandbox.exit_code != 0:
+                self.exit_code = container.sandbox.exit_code
                 return False
-            if self._stop.wait(backoff):
-                return False
-            backoff = min(MAX_BACKOFF, 2 * backoff)
+        return True
 
     def _serve(self):
         for container in self._containers:

@@ -116,10 +116,10 @@ absl::StatusOr<Json> ReadConfig(const fs::path& folder) {
 }
 
 // Reads the dtype from config.json (`dtype`, else `torch_dtype`); fp32 if neither is set.
-bool IsHalfPrecision(const Json& config) {
+bool IsFp16(const Json& config) {
   const std::string dtype =
       JsonString(config, "dtype").value_or(JsonString(config, "torch_dtype").value_or("float32"));
-  return dtype == "bfloat16" || dtype == "float16";
+  return dtype == "float16";
 }
 
 // Clients name a base model, so a name stands for one folder. A folder that is loaded twice would
@@ -163,7 +163,7 @@ absl::StatusOr<ModelFolder> ResolveModel(const std::string& argument, const fs::
   }
   ASSIGN_OR_RETURN(const Json config, ReadConfig(model.path));
   ASSIGN_OR_RETURN(model.weight_bytes, WeightBytes(model.path));
-  model.loaded_bytes = model.weight_bytes * (IsHalfPrecision(config) ? 2 : 1);
+  model.loaded_bytes = model.weight_bytes * (IsFp16(config) ? 2 : 1);
   return model;
 }
 

@@ -17,8 +17,8 @@ struct ModelFolder {
   std::filesystem::path path;
   // Sum of the sizes of its safetensors files.
   int64_t weight_bytes = 0;
-  // Size of the weights in fp32, as a worker on a CPU holds them: twice `weight_bytes` for a bf16
-  // or fp16 model.
+  // Size of the weights as a worker on a CPU holds them. Matrices of an fp16 model become fp32, so
+  // it takes twice `weight_bytes`; those of a bf16 or fp32 model stay as they are.
   int64_t loaded_bytes = 0;
 };
 

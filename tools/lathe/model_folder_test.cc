@@ -36,14 +36,16 @@ TEST_CASE("A model is named after its folder unless a name is given", "[model]")
   CHECK(ResolveModel("Qwen/Qwen3-0.6B=" + path, dir.path())->name == "Qwen/Qwen3-0.6B");
 }
 
-TEST_CASE("Half-precision weights are counted as they are loaded", "[model]") {
+TEST_CASE("Weights are counted as a worker on a CPU holds them", "[model]") {
   const TempDir dir;
   WriteModel(dir, "m");
   const std::string path = (dir.path() / "m").string();
   CHECK(ResolveModel(path, dir.path())->loaded_bytes == 8);
   dir.Write("m/config.json", R"({"torch_dtype": "bfloat16"})");
+  CHECK(ResolveModel(path, dir.path())->loaded_bytes == 8);
+  dir.Write("m/config.json", R"({"torch_dtype": "float16"})");
   CHECK(ResolveModel(path, dir.path())->loaded_bytes == 16);
-  dir.Write("m/config.json", R"({"dtype": "float32", "torch_dtype": "bfloat16"})");
+  dir.Write("m/config.json", R"({"dtype": "bfloat16", "torch_dtype": "float16"})");
   CHECK(ResolveModel(path, dir.path())->loaded_bytes == 8);
 }
 

@@ -5,8 +5,9 @@
 
 namespace lathe::engine {
 
-absl::StatusOr<std::string> DescribeStore(const std::string& setting,
-                                          const std::filesystem::path& data_dir, bool is_deep) {
+absl::StatusOr<StoreDescription> DescribeStore(const std::string& setting,
+                                               const std::filesystem::path& data_dir,
+                                               bool is_deep) {
   if (IsSharedStore(setting)) return DescribePostgres(setting);
   absl::string_view path = setting;
   if (setting.empty()) return DescribeSqlite(data_dir / "lathe.db", is_deep);

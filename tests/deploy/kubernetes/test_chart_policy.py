@@ -54,8 +54,8 @@ def test_containers_have_bounds(objects):
 
 
 def test_services_have_probes_on_ports_that_they_name(objects):
-    for owner, spec, container in containers(objects):
-        if not is_service(owner) or container in spec.get("initContainers", []):
+    for owner, _, container in containers(objects):
+        if not is_service(owner):
             continue
         ports = {port["name"] for port in container["ports"]}
         for probe in ("livenessProbe", "readinessProbe"):
@@ -120,7 +120,7 @@ def references(spec):
             yield "Secret", volume["secret"]["secretName"]
         if "persistentVolumeClaim" in volume:
             yield "PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]
-    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+    for container in spec["containers"]:
         for variable in container.get("env", []):
             key = variable.get("valueFrom", {}).get("secretKeyRef")
             if key:

@@ -9,7 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -27,12 +29,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGibBytes = 1 << 30;
-constexpr double kLeastSpace = 0.25 * kGibBytes;
+// A new SQLite database came into being in 1 MiB, and not in 256 KiB.
+constexpr double kLeastSpace = 1 << 20;
 constexpr double kGoodSpace = 5 * kGibBytes;
 constexpr int kWrites = 20;
 constexpr absl::Duration kSlowWrite = absl::Milliseconds(100);
 constexpr size_t kLongestSocketPath = 100;
 constexpr auto kOldAttempt = std::chrono::hours(24);
+// A trial takes seconds. What is older was left by a doctor that was killed.
+constexpr time_t kOldTrialSeconds = 3600;
+constexpr char kTrialPrefix[] = ".doctor-";
 
 // File systems that linux/magic.h does not name.
 constexpr int64_t kFuseMagic = 0x65735546;
@@ -92,6 +98,12 @@ std::vector<Finding> CheckDataDir(const CheckInput& input) {
   return {{.found = dir.string()}};
 }
 
+// `lathe up` writes its lock, and SQLite its files, before they serve. Other programs start in a
+// full directory and serve; what they save waits for room.
+CheckState StateWithoutRoom(const CheckInput& input) {
+  return input.role == Role::kUp || input.IsSqlite() ? CheckState::kError : CheckState::kWarning;
+}
+
 std::vector<Finding> CheckSpace(const CheckInput& input) {
   if (input.DataDirPath().empty()) return NoDataDir();
   const fs::path dir = Nearest(input.Data().path());
@@ -101,15 +113,15 @@ std::vector<Finding> CheckSpace(const CheckInput& input) {
   }
   const double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (info.f_favail == 0 && info.f_files > 0) {
-    return {{.state = CheckState::kError,
+    return {{.state = StateWithoutRoom(input),
              .found = absl::StrCat("no free inodes below ", dir.string()),
              .remedy = "delete small files there, or use another file system"}};
   }
   const std::string found = absl::StrCat(GibText(bytes), " free below ", dir.string());
   if (bytes >= kGoodSpace) return {{.found = found}};
-  return {{.state = bytes < kLeastSpace ? CheckState::kError : CheckState::kWarning,
+  return {{.state = bytes < kLeastSpace ? StateWithoutRoom(input) : CheckState::kWarning,
            .found = found,
-           .expected = "at least 5 GiB, 0.25 GiB to start",
+           .expected = "at least 5 GiB, for checkpoints and logs",
            .remedy = "free space there, or name another folder with --data-dir"}};
 }
 
@@ -137,12 +149,12 @@ std::vector<Finding> CheckFileSystem(const CheckInput& input) {
   return {{.found = "a local disk"}};
 }
 
-// A file that is removed at the end.
+// A file that is removed at the end. Its name is random, because containers that share a directory
+// have the same process ids.
 class Trial {
  public:
   explicit Trial(const fs::path& dir)
-      : path_(dir / absl::StrCat(".doctor-", getpid())),
-        fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {}
+      : path_((dir / kTrialPrefix).string() + "XXXXXX"), fd_(mkostemp(path_.data(), O_CLOEXEC)) {}
   Trial(const Trial&) = delete;
   ~Trial() {
     if (fd_ < 0) return;
@@ -151,25 +163,40 @@ class Trial {
     unlink(Other().c_str());
   }
   int fd() const { return fd_; }
-  const fs::path& path() const { return path_; }
-  fs::path Other() const { return path_.string() + ".other"; }
+  const std::string& path() const { return path_; }
+  std::string Other() const { return path_ + ".other"; }
 
  private:
-  const fs::path path_;
+  std::string path_;
   const int fd_;
 };
 
-// Writes kWrites blocks, each durable. Returns the times, ascending; nullopt after an error.
+// Removes old files of doctors that were killed. Their age is against the time of `trial`, which
+// the same file system has written. Other clocks may differ.
+void RemoveOldTrials(const fs::path& dir, const Trial& trial) {
+  struct stat now {};
+  if (fstat(trial.fd(), &now) != 0) return;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    struct stat info {};
+    const bool is_old = absl::StartsWith(it->path().filename().string(), kTrialPrefix) &&
+                        lstat(it->path().c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+                        now.st_mtime - info.st_mtime > kOldTrialSeconds;
+    if (is_old) unlink(it->path().c_str());
+  }
+}
+
+// Writes kWrites blocks, each durable. Returns the times, ascending; nullopt and errno after an
+// error.
 std::optional<std::vector<absl::Duration>> WriteBlocks(int fd) {
   std::array<char, 4096> block;
   block.fill('x');
   std::vector<absl::Duration> times;
   for (int i = 0; i < kWrites; ++i) {
     const absl::Time begin = SteadyNow();
-    if (write(fd, block.data(), block.size()) != static_cast<ssize_t>(block.size()) ||
-        fdatasync(fd) != 0) {
-      return std::nullopt;
-    }
+    const ssize_t written = write(fd, block.data(), block.size());
+    if (written >= 0 && written < static_cast<ssize_t>(block.size())) errno = ENOSPC;
+    if (written != static_cast<ssize_t>(block.size()) || fdatasync(fd) != 0) return std::nullopt;
     times.push_back(SteadyNow() - begin);
   }
   std::sort(times.begin(), times.end());
@@ -188,11 +215,15 @@ std::vector<Finding> CheckWrites(const CheckInput& input) {
       trial.fd() < 0 ? std::nullopt : WriteBlocks(trial.fd());
   if (!times || link(trial.path().c_str(), trial.Other().c_str()) != 0 ||
       rename(trial.Other().c_str(), trial.path().c_str()) != 0) {
-    return {{.state = CheckState::kError,
+    const int failure = errno;
+    const bool is_full = failure == ENOSPC || failure == EDQUOT;
+    return {{.state = is_full ? StateWithoutRoom(input) : CheckState::kError,
              .found = absl::StrCat("files cannot be written, linked and renamed in ", dir.string(),
-                                   ": ", std::strerror(errno)),
-             .remedy = "mount a file system with hard links, rename and fsync there"}};
+                                   ": ", std::strerror(failure)),
+             .remedy = is_full ? "free space there, or name another folder with --data-dir"
+                               : "mount a file system with hard links, rename and fsync there"}};
   }
+  RemoveOldTrials(dir, trial);
   const std::string found = absl::StrFormat("fsync %.1f ms, the slowest of %d %.1f ms",
                                             absl::ToDoubleMilliseconds((*times)[kWrites / 2]),
                                             kWrites, absl::ToDoubleMilliseconds(times->back()));

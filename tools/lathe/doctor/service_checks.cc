@@ -41,6 +41,21 @@ std::vector<Finding> CheckOptions(const CheckInput& input) {
   return findings;
 }
 
+// `text`: a line about the database, and a line for each warning.
+std::vector<Finding> StoreFindings(absl::string_view text) {
+  std::vector<Finding> findings;
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
+    if (absl::ConsumePrefix(&line, "warning: ")) {
+      findings.push_back({.state = CheckState::kWarning,
+                          .found = std::string(line),
+                          .remedy = "docs/database.md says what the engine needs"});
+    } else {
+      findings.push_back({.found = std::string(line)});
+    }
+  }
+  return findings;
+}
+
 std::vector<Finding> CheckStore(const CheckInput& input) {
   std::vector<std::string> command = input.command;
   std::vector<std::string> variables;
@@ -65,7 +80,7 @@ std::vector<Finding> CheckStore(const CheckInput& input) {
              .remedy = "look at the database's log, and at firewalls between"}};
   }
   const std::string text(absl::StripSuffix(run->output, "\n"));
-  if (run->exit_code == 0) return {{.found = text}};
+  if (run->exit_code == 0) return StoreFindings(text);
   return {{.state = CheckState::kError,
            .found = text,
            .expected = "a database that this release can use",

@@ -51,28 +51,11 @@
 {{- end }}
 {{- end }}
 
-{{- /* What the ranks of a pod and its doctor have: {root, group, volumes}. */ -}}
-{{- define "lathe.groupProgram" -}}
-image: {{ include "lathe.image" (dict "root" .root "name" .group.image) }}
-imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-env:
-  {{- include "lathe.groupEnv" .group | nindent 2 }}
-{{- include "lathe.envFrom" .root | nindent 0 }}
-{{- include "lathe.containerSecurity" .root | nindent 0 }}
-resources:
-  {{- toYaml .group.resources | nindent 2 }}
-volumeMounts:
-  {{- include "lathe.mounts" .volumes | nindent 2 }}
-  {{- include "lathe.logsMount" . | nindent 2 }}
-  {{- include "lathe.groupMounts" .group | nindent 2 }}
-{{- end }}
-
 {{- /* metadata and spec of a pod template: {root, group}. */ -}}
 {{- define "lathe.groupPod" -}}
 {{- $root := .root -}}
 {{- $self := dict "root" .root "group" .group "component" "worker" "config" (include "lathe.groupConfig" .) -}}
 {{- $volumes := dict "root" .root "config" (printf "group-%s" .group.name) "tls" (include "lathe.workerTls" .root) "secrets" (list "worker") -}}
-{{- $program := include "lathe.groupProgram" (dict "root" .root "group" .group "volumes" $volumes) -}}
 metadata:
   {{- include "lathe.podMetadata" $self | nindent 2 }}
 spec:
@@ -96,12 +79,14 @@ spec:
   affinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- /* A pod of a JobSet that fails is counted, so its doctor leaves waiting for engines to the ranks. */ -}}
-  {{- include "lathe.doctor" (dict "root" .root "role" "ranks" "isOffline" (eq .group.kind "JobSet") "program" $program) | nindent 2 }}
   containers:
     - name: worker
+      image: {{ include "lathe.image" (dict "root" .root "name" .group.image) }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       args: [ranks, --config, /etc/lathe/config/lathe.yaml]
-      {{- $program | nindent 6 }}
+      env:
+        {{- include "lathe.groupEnv" .group | nindent 8 }}
+      {{- include "lathe.envFrom" .root | nindent 6 }}
       ports:
         - {name: metrics, containerPort: 9090}
       # Started: the base model is loaded. The page is that of the pod's first rank.
@@ -119,6 +104,13 @@ spec:
       readinessProbe:
         httpGet: {path: /readyz, port: metrics}
         periodSeconds: 5
+      {{- include "lathe.containerSecurity" .root | nindent 6 }}
+      resources:
+        {{- toYaml .group.resources | nindent 8 }}
+      volumeMounts:
+        {{- include "lathe.mounts" $volumes | nindent 8 }}
+        {{- include "lathe.logsMount" . | nindent 8 }}
+        {{- include "lathe.groupMounts" .group | nindent 8 }}
   volumes:
     {{- include "lathe.volumes" $volumes | nindent 4 }}
     {{- include "lathe.logsVolume" . | nindent 4 }}

@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -50,9 +51,8 @@ Server ReadServer(PostgresConnection& connection) {
   return server;
 }
 
-// `here`: this machine's clock, at about the time of `server.now`.
-absl::Status CheckServer(const Server& server, absl::Time here) {
-  const absl::Duration clock_difference = server.now - here;
+// Returns what keeps an engine from starting with this server. `schema` may be of an older release.
+absl::Status CheckServer(const Server& server, const SchemaState& schema, const Schema& own) {
   if (server.version_number < kOldestVersion) {
     return absl::FailedPreconditionError(
         absl::StrFormat("PostgreSQL is version %s, expected 15 or newer", server.version));
@@ -61,42 +61,57 @@ absl::Status CheckServer(const Server& server, absl::Time here) {
     return absl::FailedPreconditionError(
         "the server is a standby of Postgres, which takes no writes; name the primary");
   }
-  if (!server.may_create) {
+  if (!server.may_create && schema.version < own.version()) {
     return absl::FailedPreconditionError(
         "the user may not create tables; make it the owner: ALTER DATABASE … OWNER TO …");
   }
+  return CheckSchema(schema, own);
+}
+
+// `here`: this machine's clock, at about the time of `server.now`.
+std::vector<std::string> WarningsOf(const Server& server, absl::Time here) {
+  std::vector<std::string> warnings;
+  if (!server.may_create) {
+    warnings.push_back(
+        "the user may not create tables, as a later release has to; make it the owner: ALTER "
+        "DATABASE … OWNER TO …");
+  }
   if (server.max_connections < kConnections) {
-    return absl::FailedPreconditionError(
+    warnings.push_back(
         absl::StrFormat("max_connections is %d, expected at least %d for an engine and its standby",
                         server.max_connections, kConnections));
   }
+  const absl::Duration clock_difference = server.now - here;
   if (absl::AbsDuration(clock_difference) > kMaxClockDifference) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    warnings.push_back(absl::StrFormat(
         "the server's clock differs by %.0f s from this machine's, expected less than %.0f s",
         absl::ToDoubleSeconds(clock_difference), absl::ToDoubleSeconds(kMaxClockDifference)));
   }
-  return absl::OkStatus();
+  return warnings;
 }
 
-absl::StatusOr<std::string> Describe(const PostgresConnection::Options& options) {
+absl::StatusOr<StoreDescription> Describe(const PostgresConnection::Options& options) {
   PostgresConnection connection(options);
   RETURN_IF_ERROR(CheckSessions(connection, options));
   ReadServer(connection);  // prepares the statement
   const absl::Time began = SteadyNow();
   const Server server = ReadServer(connection);
   const absl::Duration latency = SteadyNow() - began;
-  RETURN_IF_ERROR(CheckServer(server, absl::Now()));
+  const absl::Time here = absl::Now();
   const Schema own = OwnSchema();
   ASSIGN_OR_RETURN(const SchemaState state, FindSchema(connection));
-  RETURN_IF_ERROR(CheckSchema(state, own));
-  return absl::StrFormat("PostgreSQL %s, schema %d of %d, %d of %d connections, %.1f ms a query",
-                         server.version, state.version, own.version(), server.num_connections,
-                         server.max_connections, absl::ToDoubleMilliseconds(latency));
+  RETURN_IF_ERROR(CheckServer(server, state, own));
+  return StoreDescription{
+      .text =
+          absl::StrFormat("PostgreSQL %s, schema %d of %d, %d of %d connections, %.1f ms a query",
+                          server.version, state.version, own.version(), server.num_connections,
+                          server.max_connections, absl::ToDoubleMilliseconds(latency)),
+      .warnings = WarningsOf(server, here)};
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> DescribePostgres(const std::string& url) {
+absl::StatusOr<StoreDescription> DescribePostgres(const std::string& url) {
   try {
     return Describe({.url = url, .connect_timeout = kConnectTimeout});
   } catch (const pqxx::pqxx_exception& error) {

@@ -14,8 +14,8 @@ constexpr char kCountVersionTable[] =
 // The first damage that it finds, or "ok".
 constexpr char kReadAll[] = "PRAGMA integrity_check(1)";
 
-absl::StatusOr<std::string> Describe(Connection& connection, const std::filesystem::path& database,
-                                     bool is_deep) {
+absl::StatusOr<StoreDescription> Describe(Connection& connection,
+                                          const std::filesystem::path& database, bool is_deep) {
   {
     Query count = connection.Prepare(kCountVersionTable);
     count.Next();
@@ -34,18 +34,21 @@ absl::StatusOr<std::string> Describe(Connection& connection, const std::filesyst
       return absl::DataLossError(absl::StrFormat("%s is damaged: %s", database.string(), answer));
     }
   }
-  return absl::StrFormat("SQLite, schema %d of %d, %d MiB%s", state.version, own.version(),
-                         std::filesystem::file_size(database) >> 20, is_deep ? ", undamaged" : "");
+  return StoreDescription{.text = absl::StrFormat("SQLite, schema %d of %d, %d MiB%s",
+                                                  state.version, own.version(),
+                                                  std::filesystem::file_size(database) >> 20,
+                                                  is_deep ? ", undamaged" : "")};
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> DescribeSqlite(const std::filesystem::path& database, bool is_deep) {
+absl::StatusOr<StoreDescription> DescribeSqlite(const std::filesystem::path& database,
+                                                bool is_deep) {
   std::error_code error;
   if (!std::filesystem::exists(database, error)) {
-    return absl::StrFormat("%s will be created", database.string());
+    return StoreDescription{.text = absl::StrFormat("%s will be created", database.string())};
   }
-  return Guarded([&]() -> absl::StatusOr<std::string> {
+  return Guarded([&]() -> absl::StatusOr<StoreDescription> {
     Connection connection(database.string(), SQLite::OPEN_READONLY);
     return Describe(connection, database, is_deep);
   });
