@@ -311,7 +311,9 @@ TEST_CASE("StoredCheckpointDirs: a marker that vanished is not made again", "[ru
   StoredCheckpoints stored = f.Stored();
   int num_refused = 0;
   stored.on_refused = [&num_refused](const absl::Status&) { ++num_refused; };
-  stored.names_files = [&] { return !was_claimed; };
+  stored.named_dirs = [&] {  // one is missing
+    return was_claimed ? std::vector<std::string>() : std::vector<std::string>{kOneDir, kNewDir};
+  };
   StoredCheckpointDirs dirs(stored, absl::Hours(1));
   dirs.KeepOnly({kOneDir, kOtherDir});
   if (was_claimed) dirs.WorkOnce(f.now);
