@@ -284,9 +284,8 @@ absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
     std::erase_if(changes_, [&dir](const Change& change) { return change.dir == dir; });
   }
   absl::Status status = stored_.reads->UnmarkAsTrash(dir);
-  if (status.ok()) return status;
-  absl::MutexLock lock(&mu_);
-  taken_.erase(dir);
+  // The changes that are gone included its mark, if that was still to come.
+  if (!status.ok()) PutBack(dir);
   return status;
 }
 

@@ -218,6 +218,19 @@ TEST_CASE("StoredCheckpointDirs: what comes back is not marked by what was decid
   CHECK(f.Has(taken));
 }
 
+TEST_CASE("StoredCheckpointDirs: what could not leave the trash is still to be marked",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.PutBack(kOneDir);  // its mark is still to come
+  f.store->is_away = true;
+  CHECK(absl::IsUnavailable(dirs.TakeFromTrash(kOneDir)));
+  f.store->is_away = false;
+  dirs.WorkOnce(f.now);
+  CHECK(f.objects->IsTrash(kOneDir).value());
+  CHECK(dirs.TakeFromTrash(kOneDir).ok());  // it may be tried again
+}
+
 TEST_CASE("StoredCheckpointDirs: two adoptions of a directory leave it to the first", "[runtime]") {
   StoredFixture f;
   StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
