@@ -27,8 +27,7 @@ absl::Status CheckNoneWasUsed(const std::filesystem::path& checkpoints_dir, Stor
   if (!was_used) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "storage.files is missing, and this installation has kept checkpoints in an object store: "
-      "set "
-      "storage.files as before. Without it, models whose snapshots are there would be lost. ",
+      "set storage.files as before. Without it, models whose snapshots are there would be lost. ",
       "docs/deploy/object_storage.md says how to move them to ", checkpoints_dir.string()));
 }
 
@@ -44,24 +43,12 @@ absl::Status CheckNoneIn(const std::filesystem::path& checkpoints_dir, const std
   return absl::OkStatus();
 }
 
-// Returns true if an installation that never used an object store has copied its folders to this
-// one, so nothing has made the marker yet. FailedPrecondition: nothing was copied.
-absl::StatusOr<bool> HasCopiedFolders(CheckpointObjects& objects, Store& store) {
-  ASSIGN_OR_RETURN(const bool was_used, store.HasSecret(kStoreSecret));
-  if (was_used) return false;
-  ASSIGN_OR_RETURN(const bool names_files, store.NamesFiles());
-  if (!names_files) return false;
-  ASSIGN_OR_RETURN(const std::vector<std::string> dirs, objects.ListDirs());
-  if (!dirs.empty()) return true;
-  return absl::FailedPreconditionError(
-      absl::StrCat(objects.Address(), " has no checkpoints, and the database names some: ",
-                   "storage.files is wrong, or the folders were not copied to checkpoints/ there ",
-                   "(docs/deploy/object_storage.md)"));
-}
-
-// Keys and a clock that are not valid now need no other options.
-absl::Status AsPassing(const absl::Status& status) {
-  return ErrorCode(status) == kNotValidNow ? absl::UnavailableError(status.message()) : status;
+// Returns the error with which a start ends. Keys and a clock that are not valid now need no other
+// options. A place that lacks checkpoints does.
+absl::Status AsRefusal(const absl::Status& status) {
+  if (ErrorCode(status) == kNotValidNow) return absl::UnavailableError(status.message());
+  if (absl::IsNotFound(status)) return absl::FailedPreconditionError(status.message());
+  return status;
 }
 
 }  // namespace
@@ -83,16 +70,23 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
   stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
   stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
-  // The secret says from now on that an object store was used.
-  const absl::StatusOr<bool> has_copies = HasCopiedFolders(*stored.reads, store);
-  if (!has_copies.ok()) return AsPassing(has_copies.status());
+  // The database is read first, so that its failure is not taken for one of the object store.
+  ASSIGN_OR_RETURN(const bool was_used, store.HasSecret(kStoreSecret));
+  ASSIGN_OR_RETURN(const std::vector<std::string> named, store.NamedDirs());
+  if (!was_used) {
+    // A wrong place does not count as used: the operator may take the option away again.
+    const absl::Status complete = CheckHasDirs(*stored.reads, named);
+    if (!complete.ok()) return AsRefusal(complete);
+  }
   ASSIGN_OR_RETURN(const std::string secret, store.Secret(kStoreSecret));
   stored.store_id = Sha256Hex(secret).substr(0, 32);
-  if (!*has_copies) stored.names_files = [&store] { return store.NamesFiles(); };
-  const absl::Status claimed = ClaimPlace(stored, *stored.reads);
-  if (ErrorCode(claimed) == kNotValidNow) return AsPassing(claimed);
-  if (absl::IsNotFound(claimed)) return absl::FailedPreconditionError(claimed.message());
-  if (!claimed.ok() && !absl::IsUnavailable(claimed)) return claimed;
+  stored.named_dirs = [&store] { return store.NamedDirs(); };
+  // A start that failed to claim the place leaves the secret. So only the place itself decides.
+  const absl::Status claimed = ClaimPlace(
+      stored.store_id, [&named] { return named; }, *stored.reads);
+  if (!claimed.ok() && (ErrorCode(claimed) == kNotValidNow || !absl::IsUnavailable(claimed))) {
+    return AsRefusal(claimed);
+  }
   if (!claimed.ok()) {
     LogWarn("the object store does not answer; checkpoints cannot be saved or read until it does",
             {{"error", claimed.message()}});

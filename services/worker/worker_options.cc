@@ -23,7 +23,7 @@
 namespace lathe::worker {
 namespace {
 
-// Saves, which no other work waits for.
+// Saves may take this long, because no other work waits for them.
 constexpr absl::Duration kUploadPatience = absl::Seconds(60);
 // All work of the worker waits for a fetch. A store that sends bytes may take longer.
 constexpr absl::Duration kFetchPatience = absl::Seconds(5);
@@ -267,12 +267,13 @@ absl::StatusOr<ExecutorStorage> OpenStorage(const WorkerOptions& options) {
       OpenObjectStore(options.storage, kFetchPatience, [num_fetched] { ++*num_fetched; }));
   ASSIGN_OR_RETURN(std::shared_ptr<ObjectStore> uploads,
                    OpenObjectStore(options.storage, kUploadPatience));
-  return ExecutorStorage{.cache = std::make_shared<CheckpointCache>(
-                             std::make_shared<CheckpointObjects>(std::move(objects)),
-                             std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
-                             options.storage.cache_mib << 20, num_fetched,
-                             std::make_shared<CheckpointObjects>(std::move(uploads))),
-                         .num_fetched = std::move(num_fetched)};
+  auto fetches = std::make_shared<CheckpointObjects>(std::move(objects));
+  auto saves = std::make_shared<CheckpointObjects>(std::move(uploads), fetches.get());
+  return ExecutorStorage{
+      .cache = std::make_shared<CheckpointCache>(
+          std::move(fetches), std::filesystem::absolute(CheckpointRoot(options)).lexically_normal(),
+          options.storage.cache_mib << 20, num_fetched, std::move(saves)),
+      .num_fetched = std::move(num_fetched)};
 }
 
 CheckpointPlace FindCheckpointPlace(const WorkerOptions& options) {

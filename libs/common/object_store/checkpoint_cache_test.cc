@@ -182,6 +182,18 @@ TEST_CASE("In a place that no engine has claimed, no checkpoint counts as missin
   CHECK(absl::IsUnavailable(cache.Open("c1").status()));
 }
 
+TEST_CASE("Nothing is published in a place that became another's", "[object_store]") {
+  CacheFixture f;
+  const bool has_published = GENERATE(false, true);
+  f.Publish("c1", "bytes");
+  const auto uploads = std::make_shared<CheckpointObjects>(f.store, f.objects.get());
+  if (has_published) CHECK(uploads->Publish("c1", f.root / "made" / "c1").ok());
+  REQUIRE(f.store->PutText("LATHE_STORE", "other\n").ok());
+  CHECK(absl::IsInternal(uploads->Publish("c2", f.root / "made" / "c1")));
+  CHECK(f.objects->ListDirs().value() == std::vector<std::string>{"c1"});
+  CHECK(absl::IsUnavailable(f.Cache().Open("c1").status()));  // what uploads saw counts here, too
+}
+
 TEST_CASE("A manifest that no client could read is not published", "[object_store]") {
   CacheFixture f;
   const fs::path folder = f.root / "made" / "c1";

@@ -119,8 +119,10 @@ absl::Status AsServerError(const absl::Status& status) {
 
 }  // namespace
 
-CheckpointObjects::CheckpointObjects(std::shared_ptr<ObjectStore> objects)
-    : objects_(std::move(objects)) {}
+CheckpointObjects::CheckpointObjects(std::shared_ptr<ObjectStore> objects,
+                                     const CheckpointObjects* same_place)
+    : objects_(std::move(objects)),
+      ownership_(same_place != nullptr ? same_place->ownership_ : std::make_shared<Ownership>()) {}
 
 std::string CheckpointObjects::AddressOf(const std::string& dir) const {
   return objects_->AddressOf(kFolder + dir);
@@ -162,13 +164,13 @@ absl::Status CheckpointObjects::CheckOwner(const std::string& store_id) {
             objects_->AddressOf(kMarker), owner, store_id)),
         kOfAnother);
   }
-  absl::MutexLock lock(&mu_);
-  owner_ = owner;
+  absl::MutexLock lock(&ownership_->mu);
+  ownership_->owner = owner;
   return absl::OkStatus();
 }
 
 absl::Status CheckpointObjects::CheckClaimed() {
-  if (is_claimed_) return absl::OkStatus();
+  if (ownership_->is_checked) return absl::OkStatus();
   const absl::StatusOr<std::string> owner = ReadOwner();
   if (absl::IsNotFound(owner.status())) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -176,14 +178,15 @@ absl::Status CheckpointObjects::CheckClaimed() {
         objects_->AddressOf(kMarker)));
   }
   RETURN_IF_ERROR(owner.status());
-  absl::MutexLock lock(&mu_);
-  if (owner_.empty()) owner_ = *owner;
-  if (owner_ != *owner) {
+  absl::MutexLock lock(&ownership_->mu);
+  std::string& before = ownership_->owner;
+  if (before.empty()) before = *owner;
+  if (before != *owner) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s belongs to another installation now (%s, before %s)",
-                        objects_->AddressOf(kMarker), *owner, owner_));
+                        objects_->AddressOf(kMarker), *owner, before));
   }
-  is_claimed_ = true;
+  ownership_->is_checked = true;
   return absl::OkStatus();
 }
 
@@ -192,6 +195,8 @@ absl::Status CheckpointObjects::Publish(const std::string& dir, const fs::path& 
 }
 
 absl::Status CheckpointObjects::PublishNow(const std::string& dir, const fs::path& folder) {
+  // No other installation's place gets objects. A save takes several requests anyway.
+  ownership_->is_checked = false;
   RETURN_IF_ERROR(CheckClaimed());
   ASSIGN_OR_RETURN(const std::string manifest, ReadLocal(folder / kManifest));
   if (manifest.size() > kMaxManifestBytes) {
@@ -244,7 +249,7 @@ absl::Status CheckpointObjects::Fetch(const std::string& dir, const fs::path& in
     // A checkpoint counts as lost only if the place is still ours, and the same is seen twice.
     LogWarn("a checkpoint cannot be fetched, and is fetched once more",
             {{"dir", dir}, {"error", status.message()}});
-    is_claimed_ = false;
+    ownership_->is_checked = false;
     RETURN_IF_ERROR(Empty(into));
     status = FetchNow(dir, into, make_room);
   }

@@ -28,21 +28,24 @@ class CheckpointObjects {
 
   static constexpr char kOfAnother[] = "store_of_another";
 
-  explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects);
+  // `same_place` is another client of the place. The two share what they know of its owner.
+  explicit CheckpointObjects(std::shared_ptr<ObjectStore> objects,
+                             const CheckpointObjects* same_place = nullptr);
 
   // Makes the place that of the installation `store_id` if it is nobody's. FailedPrecondition: it
   // is another's (code kOfAnother), or none. Unavailable: it may work later; that includes a store
   // that takes no writes now.
   absl::Status Claim(const std::string& store_id);
-  // As Claim, but writes nothing. NotFound: it is nobody's.
+  // Returns OK if the place is that installation's. Writes nothing. NotFound: it is nobody's. Other
+  // errors as Claim.
   absl::Status CheckOwner(const std::string& store_id);
 
   // Returns the id of the installation that owns the place. NotFound: none does yet.
   absl::StatusOr<std::string> ReadOwner();
 
-  // Publishes a local directory with its manifest.json. Asks the store afterwards whether it has
-  // all of it. OK if the same was published before. Errors are those of a server, never of a
-  // user's request: ResourceExhausted, Unavailable, Internal.
+  // Publishes a local directory with its manifest.json, unless the place has another owner now.
+  // Asks the store afterwards whether it has all of it. OK if the same was published before. Errors
+  // are those of a server, never of a user's request: ResourceExhausted, Unavailable, Internal.
   absl::Status Publish(const std::string& dir, const std::filesystem::path& folder);
 
   // Writes the files of `dir` to the existing folder `into`, syncs them and verifies them against
@@ -93,6 +96,13 @@ class CheckpointObjects {
   std::string AddressOf(const std::string& dir) const;
 
  private:
+  struct Ownership {
+    std::atomic<bool> is_checked = false;
+    absl::Mutex mu;
+    // The first owner that a read of the marker returned. It is empty before that.
+    std::string owner ABSL_GUARDED_BY(mu);
+  };
+
   // Checks that the place has an owner, and the same one as before.
   absl::Status CheckClaimed();
   absl::Status PublishNow(const std::string& dir, const std::filesystem::path& folder);
@@ -100,9 +110,7 @@ class CheckpointObjects {
                         const MakeRoom& make_room);
 
   const std::shared_ptr<ObjectStore> objects_;
-  std::atomic<bool> is_claimed_ = false;
-  absl::Mutex mu_;
-  std::string owner_ ABSL_GUARDED_BY(mu_);  // seen first; empty: none yet
+  const std::shared_ptr<Ownership> ownership_;
   std::atomic<bool> is_cancelled_ = false;
 };
 

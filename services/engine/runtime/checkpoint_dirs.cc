@@ -1,5 +1,8 @@
 #include "services/engine/runtime/checkpoint_dirs.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
@@ -20,20 +23,30 @@ absl::Status CheckDirName(const std::string& dir) {
                     "invalid_field", "dir");
 }
 
-absl::Status ClaimPlace(const StoredCheckpoints& stored, CheckpointObjects& objects) {
-  absl::Status owned = objects.CheckOwner(stored.store_id);
+absl::Status CheckHasDirs(CheckpointObjects& objects, const std::vector<std::string>& named) {
+  if (named.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<std::string> listed, objects.ListDirs());
+  std::sort(listed.begin(), listed.end());
+  std::vector<std::string> missing;
+  std::set_difference(named.begin(), named.end(), listed.begin(), listed.end(),
+                      std::back_inserter(missing));
+  if (missing.empty()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrFormat(
+      "%s lacks %d of the %d directories that the database names, such as checkpoints/%s: "
+      "storage.files is wrong, the place was emptied or is not mounted, or the copy to it is not "
+      "complete (docs/deploy/object_storage.md)",
+      objects.Address(), missing.size(), named.size(), missing.front()));
+}
+
+absl::Status ClaimPlace(const std::string& store_id, const NamedDirs& named_dirs,
+                        CheckpointObjects& objects) {
+  absl::Status owned = objects.CheckOwner(store_id);
   if (!absl::IsNotFound(owned)) return owned;
-  if (stored.names_files) {
-    ASSIGN_OR_RETURN(const bool names_files, stored.names_files());
-    if (names_files) {
-      return absl::NotFoundError(absl::StrFormat(
-          "%s has no LATHE_STORE, and the database names checkpoints there: storage.files is "
-          "wrong, or the place was emptied or is not mounted. If the checkpoints were moved, copy "
-          "that object, too; its text is %s (docs/deploy/object_storage.md)",
-          objects.Address(), stored.store_id));
-    }
+  if (named_dirs) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> named, named_dirs());
+    RETURN_IF_ERROR(CheckHasDirs(objects, named));
   }
-  return objects.Claim(stored.store_id);
+  return objects.Claim(store_id);
 }
 
 std::unique_ptr<CheckpointDirs> MakeCheckpointDirs(const std::filesystem::path& root,

@@ -68,23 +68,30 @@ class CheckpointDirs {
   virtual CheckpointPlace Place() const = 0;
 };
 
+// Returns the directories that rows of the database name, sorted.
+using NamedDirs = std::function<absl::StatusOr<std::vector<std::string>>()>;
+
 // Checkpoints that are objects.
 struct StoredCheckpoints {
   std::shared_ptr<CheckpointObjects> reads;   // for calls that a client waits for
   std::shared_ptr<CheckpointObjects> work;    // for calls that may take a minute
   std::shared_ptr<CheckpointObjects> copies;  // for copies, which a client waits for
   std::string store_id;                       // of the installation that owns the place
-  // Returns whether a row of the database names files in the place. Without it, none does.
-  std::function<absl::StatusOr<bool>()> names_files = {};
+  NamedDirs named_dirs = {};                  // empty: rows name none
   // Called if the place turns out to be another installation's. Nothing may be saved any more, so
   // it should end the process.
   std::function<void(const absl::Status&)> on_refused = {};
 };
 
-// Makes the place of `objects` this installation's if it is nobody's and no row names files in it.
-// NotFound: a row does. In a wrong or an emptied place, every model would be lost. Other errors as
+// Returns NotFound, with the name of one, if the place lacks directories of `named`, which is
+// sorted. Models would be lost in a wrong or emptied place, and after a copy that broke off.
+absl::Status CheckHasDirs(CheckpointObjects& objects, const std::vector<std::string>& named);
+
+// Makes the place of `objects` that of the installation `store_id` if it is nobody's and has the
+// directories that rows name. NotFound: it lacks one. Other errors as `named_dirs` and
 // CheckpointObjects::Claim.
-absl::Status ClaimPlace(const StoredCheckpoints& stored, CheckpointObjects& objects);
+absl::Status ClaimPlace(const std::string& store_id, const NamedDirs& named_dirs,
+                        CheckpointObjects& objects);
 
 // Returns those below `root`, or those in a store if it has objects.
 std::unique_ptr<CheckpointDirs> MakeCheckpointDirs(const std::filesystem::path& root,

@@ -218,8 +218,9 @@ void StoredCheckpointDirs::WorkOnce(absl::Time now) {
 absl::Status StoredCheckpointDirs::ClaimOnce() {
   if (is_claimed_) return absl::OkStatus();
   // A marker that vanishes is never made again, because the rest may have gone with it.
-  absl::Status status = was_claimed_ ? stored_.work->CheckOwner(stored_.store_id)
-                                     : ClaimPlace(stored_, *stored_.work);
+  absl::Status status = was_claimed_
+                            ? stored_.work->CheckOwner(stored_.store_id)
+                            : ClaimPlace(stored_.store_id, stored_.named_dirs, *stored_.work);
   is_claimed_ = status.ok();
   was_claimed_ |= is_claimed_;
   const bool is_of_another = ErrorCode(status) == CheckpointObjects::kOfAnother;
@@ -283,9 +284,8 @@ absl::Status StoredCheckpointDirs::TakeFromTrash(const std::string& dir) {
     std::erase_if(changes_, [&dir](const Change& change) { return change.dir == dir; });
   }
   absl::Status status = stored_.reads->UnmarkAsTrash(dir);
-  if (status.ok()) return status;
-  absl::MutexLock lock(&mu_);
-  taken_.erase(dir);
+  // The changes that are gone included its mark, if that was still to come.
+  if (!status.ok()) PutBack(dir);
   return status;
 }
 

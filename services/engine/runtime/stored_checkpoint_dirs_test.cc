@@ -218,6 +218,19 @@ TEST_CASE("StoredCheckpointDirs: what comes back is not marked by what was decid
   CHECK(f.Has(taken));
 }
 
+TEST_CASE("StoredCheckpointDirs: what could not leave the trash is still to be marked",
+          "[runtime]") {
+  StoredFixture f;
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.PutBack(kOneDir);  // its mark is still to come
+  f.store->is_away = true;
+  CHECK(absl::IsUnavailable(dirs.TakeFromTrash(kOneDir)));
+  f.store->is_away = false;
+  dirs.WorkOnce(f.now);
+  CHECK(f.objects->IsTrash(kOneDir).value());
+  CHECK(dirs.TakeFromTrash(kOneDir).ok());  // it may be tried again
+}
+
 TEST_CASE("StoredCheckpointDirs: two adoptions of a directory leave it to the first", "[runtime]") {
   StoredFixture f;
   StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
@@ -311,7 +324,9 @@ TEST_CASE("StoredCheckpointDirs: a marker that vanished is not made again", "[ru
   StoredCheckpoints stored = f.Stored();
   int num_refused = 0;
   stored.on_refused = [&num_refused](const absl::Status&) { ++num_refused; };
-  stored.names_files = [&] { return !was_claimed; };
+  stored.named_dirs = [&] {  // one is missing
+    return was_claimed ? std::vector<std::string>() : std::vector<std::string>{kOneDir, kNewDir};
+  };
   StoredCheckpointDirs dirs(stored, absl::Hours(1));
   dirs.KeepOnly({kOneDir, kOtherDir});
   if (was_claimed) dirs.WorkOnce(f.now);

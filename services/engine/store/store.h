@@ -295,8 +295,9 @@ class Store {
   virtual absl::StatusOr<std::string> Secret(const std::string& name) = 0;
   // Returns whether that secret was created.
   virtual absl::StatusOr<bool> HasSecret(const std::string& name) = 0;
-  // Returns whether a complete checkpoint, a snapshot or a version has a row.
-  virtual absl::StatusOr<bool> NamesFiles() = 0;
+  // Returns the directories of complete checkpoints, and of the snapshots and versions of models
+  // that a new leader loads; sorted.
+  virtual absl::StatusOr<std::vector<std::string>> NamedDirs() = 0;
 };
 
 inline constexpr int64_t kInlineBodyBytes = 64 * 1024;

@@ -164,8 +164,8 @@ bool ExecutorCore::RunBarriers(const std::function<void()>& on_yield) {
     } else {
       RunBarrier(*barrier);
     }
-    // A store that is away holds each of these up for seconds. The work of other models comes in
-    // between.
+    // A store that is away holds up each read of a checkpoint for seconds. The work of other models
+    // comes in between.
     const bool reads_checkpoint = std::holds_alternative<RestoreAdapter>(*barrier) ||
                                   std::holds_alternative<LoadAdapter>(*barrier);
     if (reads_checkpoint) break;

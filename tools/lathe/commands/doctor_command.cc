@@ -157,7 +157,7 @@ absl::StatusOr<CheckInput> ReadInput(const DoctorOptions& doctor) {
   ASSIGN_OR_RETURN(
       const std::string program,
       FindProgram(ProgramDir(), is_verb ? "lathe" : absl::StrCat("lathe-", doctor.role)));
-  // What follows another "--" goes to the workers. A question behind it would start them.
+  // The words after another "--" go to the workers. A question behind it would start them.
   absl::Span<const std::string> arguments = doctor.arguments;
   const size_t dashes =
       static_cast<size_t>(std::find(arguments.begin(), arguments.end(), "--") - arguments.begin());

@@ -128,7 +128,9 @@ void FailOverGroup(State& s, Group& group, const Loss& loss) {
   for (const std::string& id : s.models.IdsWith(group.row.group)) {
     const Model& model = std::as_const(s.models).at(id);
     const Recovery* const recovery = model.recovery.get();
-    const bool waits = recovery != nullptr && !recovery->started && recovery->running.empty();
+    // The error of a try says nothing any more about what the model waits for.
+    const bool waits = recovery != nullptr && !recovery->started && recovery->running.empty() &&
+                       recovery->last_error.empty();
     if (model.row.state == ModelState::kReady && !waits) NeedRecovery(s, s.models.at(id));
   }
   LoseVersionsOfGoneModels(s, group);

@@ -209,7 +209,6 @@ void SendOne(State& s, Model& model, int64_t seq) {
 // Sends the next operation after the worker has completed the last one.
 void CompleteRecovery(State& s, Model& model) {
   Recovery& recovery = *model.recovery;
-  if (recovery.running.empty()) recovery.last_error.clear();
   while (recovery.running.empty() && !recovery.program.empty()) {
     const ReplayOp op = std::move(recovery.program.front());
     recovery.program.pop_front();
@@ -310,6 +309,7 @@ void StartRecoveries(State& s, Group& group) {
     Model& model = s.models.at(id);
     ForgetAnswers(s, group, model);
     model.recovery->started = true;
+    model.recovery->last_error.clear();
     model.recovery->failures.clear();
     model.recovery->starts = StartsOf(s, model);
     TryNextStart(s, model);

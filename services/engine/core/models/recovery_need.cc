@@ -28,6 +28,7 @@ void NeedRecovery(State& s, Model& model) {
     model.recovery->began_at = s.now;
   }
   model.recovery->started = false;
+  model.recovery->last_error.clear();
 }
 
 void ForgetRunning(State& s, Recovery& recovery) {

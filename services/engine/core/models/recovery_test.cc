@@ -310,12 +310,32 @@ TEST_CASE("Recovery: an object store may be away for as long as it takes", "[cor
   CHECK(longest >= 20);  // the store has a rest
   CHECK(longest <= 40);  // and is asked soon after it is back
   CHECK(h.recoveries.empty());
-  CHECK_THAT(h.model_states.at(h.model).reason, Catch::EndsWith("another try: it failed"));
   h.RunWorker();
   h.Gradient(4);  // a model without requests has no notices
   h.Tick();
   CHECK(h.model_states.at(h.model).reason.empty());
   CHECK(h.worker->Weights(h.model) == Words{"step 2 [1]"});
+}
+
+TEST_CASE("Recovery: an error is the reason only while another try is to come", "[core]") {
+  const bool worker_is_lost = GENERATE(false, true);
+  ModelHarness h;
+  Step(h, h.model, 1);
+  h.AttachWorker("p2");
+  h.Gradient(3);
+  for (int i = 0; i < 5; ++i) FailStart(h, absl::StatusCode::kUnavailable);  // pauses grow
+  h.worker->FailOnce(h.model, 0, {absl::StatusCode::kUnavailable, "", "", "it failed"});
+  h.RunWorker();
+  h.Tick();
+  CHECK_THAT(h.model_states.at(h.model).reason, Catch::EndsWith("another try: it failed"));
+  if (worker_is_lost) {
+    h.DetachWorker(/*process_gone=*/true);
+  } else {
+    h.Advance(31 * kSecond);
+    REQUIRE(h.worker->HasWork());  // the next try runs
+  }
+  h.Tick();
+  CHECK_THAT(h.model_states.at(h.model).reason, !Catch::Contains("it failed"));
 }
 
 TEST_CASE("Recovery: a start that cannot be read again and again gives way to the next", "[core]") {

@@ -38,7 +38,7 @@ struct Recovery {
   std::map<std::string, int64_t> running;  // seq by command id; 0: restores the start
   std::string failures;                    // why earlier starts failed
   int64_t num_failures = 0;                // failures that a retry may avoid
-  std::string last_error;                  // why it waits for another try; empty: it does not
+  std::string last_error;                  // of the last try; empty while no other try is due
   int64_t num_unavailable = 0;             // failures in a row for which no start is to blame
   int64_t not_before = 0;
   int64_t began_at = 0;

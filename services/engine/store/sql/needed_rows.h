@@ -16,6 +16,9 @@ namespace lathe::engine {
 inline constexpr char kLiveSessions[] =
     "(SELECT session_id FROM sessions WHERE state < 2 UNION "
     "SELECT session_id FROM models WHERE state < 2)";
+// Condition on rows of snapshots and versions, where `live` is kLiveSessions.
+inline constexpr char kOfLiveModel[] =
+    " WHERE model_id IN (SELECT model_id FROM models JOIN live USING (session_id))";
 
 // Requests that have not ended, and ended ones that somebody may still ask for, as of time `now`.
 // They are sorted by the time of their acceptance. `has_indexes`: whether the indexes of step 19

@@ -82,7 +82,7 @@ class SqlStore : public Store {
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
   absl::StatusOr<std::string> Secret(const std::string& name) override;
   absl::StatusOr<bool> HasSecret(const std::string& name) override;
-  absl::StatusOr<bool> NamesFiles() override;
+  absl::StatusOr<std::vector<std::string>> NamedDirs() override;
 
  protected:
   using Work = std::function<absl::Status(SqlConnection&)>;

@@ -13,9 +13,6 @@ namespace {
 constexpr char kRecentlyEnded[] = " OR heartbeat_at > ?";
 constexpr int64_t kDay = int64_t{86400} * 1000000000;
 
-constexpr char kOfLiveModel[] =
-    " WHERE model_id IN (SELECT model_id FROM models JOIN live USING (session_id))";
-
 template <typename Row, typename... Values>
 std::vector<Row> Load(SqlConnection& connection, const std::string& sql, const Values&... values) {
   Query query = connection.Prepare(sql);

@@ -1,9 +1,11 @@
 // SQL reads of a store: listings and look-ups.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/engine/store/sql/needed_rows.h"
 #include "services/engine/store/sql/row_codec.h"
 #include "services/engine/store/sql/session_search.h"
 #include "services/engine/store/sql/sql_store.h"
@@ -13,9 +15,6 @@ namespace {
 
 constexpr char kReadPayload[] = "SELECT bytes FROM payloads WHERE body_id = ?";
 constexpr char kHasSecret[] = "SELECT 1 FROM secrets WHERE name = ?";
-constexpr char kNamesFiles[] =
-    "SELECT 1 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE state = 1)"
-    " OR EXISTS (SELECT 1 FROM snapshots) OR EXISTS (SELECT 1 FROM versions)";
 constexpr char kFindRequest[] =
     "SELECT kind, state,"
     " state >= 3 AND NOT EXISTS (SELECT 1 FROM results WHERE results.request_id = ?2)"
@@ -93,9 +92,15 @@ absl::StatusOr<bool> SqlStore::HasSecret(const std::string& name) {
   });
 }
 
-absl::StatusOr<bool> SqlStore::NamesFiles() {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<bool> {
-    return connection.Prepare(kNamesFiles).Next();
+absl::StatusOr<std::vector<std::string>> SqlStore::NamedDirs() {
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
+    Query query = connection.Prepare(
+        absl::StrCat("WITH live AS ", kLiveSessions, " SELECT dir FROM checkpoints WHERE state = 1",
+                     " UNION SELECT snapshot_id FROM snapshots", kOfLiveModel,
+                     " UNION SELECT dir FROM versions", kOfLiveModel));
+    std::vector<std::string> dirs = ReadTexts(query);
+    std::sort(dirs.begin(), dirs.end());
+    return dirs;
   });
 }
 

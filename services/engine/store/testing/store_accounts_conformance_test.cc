@@ -151,20 +151,25 @@ TEST_CASE("Store: listings count a bounded number of rows behind a page", "[stor
   CHECK(harness->store().ListSessions("t1", 10, 2 * kCount)->total_count == kCount);
 }
 
-TEST_CASE("Store: it names files while a checkpoint, a snapshot or a version has them", "[store]") {
+TEST_CASE("Store: it names the directories that a new leader needs", "[store]") {
+  using Dirs = std::vector<std::string>;
   auto harness = MakeStoreHarness();
   CheckpointRow row = TestCheckpoint("tinker://m/weights/a", "t1", 1);
-  CHECK_FALSE(*harness->store().NamesFiles());
-  CommitAsLeader(harness->store(), {PutCheckpoint{row}});
-  CHECK(*harness->store().NamesFiles());
-  row.state = CheckpointState::kDeleted;
-  CommitAsLeader(harness->store(), {PutCheckpoint{row}});
-  CHECK_FALSE(*harness->store().NamesFiles());
-  CommitAsLeader(harness->store(), {PutSnapshot{{.snapshot_id = "c1", .model_id = "m"}}});
-  CHECK(*harness->store().NamesFiles());
+  CHECK(harness->store().NamedDirs()->empty());
   CommitAsLeader(harness->store(),
-                 {DeleteSnapshot{"c1"}, PutVersion{{.version_id = "v", .model_id = "m"}}});
-  CHECK(*harness->store().NamesFiles());
+                 {PutCheckpoint{row}, PutSession{TestSession("s1")}, PutModel{TestModel("m")},
+                  PutSnapshot{{.snapshot_id = "c3", .model_id = "m"}},
+                  PutVersion{{.version_id = "v", .model_id = "m", .dir = "c2"}},
+                  PutSnapshot{{.snapshot_id = "c4", .model_id = "gone"}},
+                  PutVersion{{.version_id = "w", .model_id = "gone", .dir = "c5"}}});
+  CHECK(*harness->store().NamedDirs() == Dirs{"c1", "c2", "c3"});
+  row.state = CheckpointState::kDeleted;
+  ModelRow ended = TestModel("m");
+  ended.state = ModelState::kUnloaded;
+  SessionRow session = TestSession("s1");
+  session.state = SessionState::kEnded;
+  CommitAsLeader(harness->store(), {PutCheckpoint{row}, PutModel{ended}, PutSession{session}});
+  CHECK(harness->store().NamedDirs()->empty());
 }
 
 TEST_CASE("Store: the newest checkpoint of a kind is found among many", "[store]") {
