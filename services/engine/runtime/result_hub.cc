@@ -118,28 +118,29 @@ void ResultHub::ReleaseAll() {
 
 absl::StatusOr<SharedBytes> ResultHub::Find(const std::string& tenant_id,
                                             const std::string& request_id) {
-  ASSIGN_OR_RETURN(SharedBytes bytes, FindRecent(tenant_id, request_id));
-  if (bytes != nullptr || IsPending(request_id)) return bytes;
+  ASSIGN_OR_RETURN(InMemory found, FindInMemory(tenant_id, request_id));
+  if (found.bytes != nullptr || found.is_pending) return std::move(found.bytes);
   return FindFinished(tenant_id, request_id);
 }
 
 absl::StatusOr<SharedBytes> ResultHub::FindRecent(const std::string& tenant_id,
                                                   const std::string& request_id) {
+  ASSIGN_OR_RETURN(InMemory found, FindInMemory(tenant_id, request_id));
+  return std::move(found.bytes);
+}
+
+absl::StatusOr<ResultHub::InMemory> ResultHub::FindInMemory(const std::string& tenant_id,
+                                                            const std::string& request_id) {
   absl::MutexLock lock(&mu_);
   const auto pending = pending_.find(request_id);
   if (pending != pending_.end()) {
     if (pending->second.tenant_id != tenant_id) return UnknownRequest(request_id);
-    return SharedBytes();
+    return InMemory{.is_pending = true};
   }
   const auto finished = finished_.find(request_id);
-  if (finished == finished_.end()) return SharedBytes();
+  if (finished == finished_.end()) return InMemory{};
   if (finished->second.tenant_id != tenant_id) return UnknownRequest(request_id);
-  return results_.Recent(request_id);
-}
-
-bool ResultHub::IsPending(const std::string& request_id) {
-  absl::MutexLock lock(&mu_);
-  return pending_.contains(request_id);
+  return InMemory{.bytes = results_.Recent(request_id)};
 }
 
 absl::StatusOr<SharedBytes> ResultHub::FindFinished(const std::string& tenant_id,

@@ -99,7 +99,14 @@ class ResultHub {
   QueueStatus QueueLocked(const Pending& pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ErasePendingLocked(std::unordered_map<std::string, Pending>::iterator pending)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool IsPending(const std::string& request_id);
+  // What memory has of a request: both empty if it is not known. One lock covers the check of the
+  // tenant and the result.
+  struct InMemory {
+    bool is_pending = false;
+    SharedBytes bytes;
+  };
+  absl::StatusOr<InMemory> FindInMemory(const std::string& tenant_id,
+                                        const std::string& request_id);
   absl::StatusOr<SharedBytes> FindFinished(const std::string& tenant_id,
                                            const std::string& request_id);
 

@@ -1,8 +1,12 @@
 #include "services/engine/runtime/result_hub.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/store_rows.h"
@@ -60,6 +64,28 @@ TEST_CASE("ResultHub: a request belongs to one tenant, pending or finished", "[r
   f.Finish("bytes");
   CHECK(f.hub.Find("t2", "r1").status().code() == absl::StatusCode::kNotFound);
   CHECK(f.hub.Find("t1", "r2").status() == f.hub.Find("t2", "r2").status());
+}
+
+TEST_CASE("ResultHub: a tenant never sees a request that is accepted meanwhile", "[runtime]") {
+  ResultHubFixture f;
+  constexpr int kRequests = 10000;
+  std::atomic<int> asked = 0;
+  std::thread accepting([&] {
+    for (int i = 0; i < kRequests; ++i) {
+      while (asked < i) std::this_thread::yield();
+      f.hub.OnAccepted(TestRequest(absl::StrCat("q", i), i));
+    }
+  });
+  int num_seen = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const std::string id = absl::StrCat("q", i);
+    asked = i;
+    while (f.hub.Find("t1", id).status().code() == absl::StatusCode::kNotFound) {
+      num_seen += f.hub.Find("t2", id).ok() ? 1 : 0;
+    }
+  }
+  accepting.join();
+  CHECK(num_seen == 0);
 }
 
 TEST_CASE("ResultHub: a result that left memory comes from the store", "[runtime]") {
