@@ -70,11 +70,17 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
   stored.reads = std::make_shared<CheckpointObjects>(std::move(reads));
   stored.work = std::make_shared<CheckpointObjects>(std::move(work));
   stored.copies = std::make_shared<CheckpointObjects>(std::move(copies));
-  // The database is read first, so that its failure is not taken for one of the object store.
+  // A failure of the database is not taken for one of the object store.
+  absl::Status database;
+  const NamedDirs named_dirs = [&] {
+    absl::StatusOr<std::vector<std::string>> named = store.NamedDirs();
+    database = named.status();
+    return named;
+  };
   ASSIGN_OR_RETURN(const bool was_used, store.HasSecret(kStoreSecret));
-  ASSIGN_OR_RETURN(const std::vector<std::string> named, store.NamedDirs());
   if (!was_used) {
     // A wrong place does not count as used: the operator may take the option away again.
+    ASSIGN_OR_RETURN(const std::vector<std::string> named, store.NamedDirs());
     const absl::Status complete = CheckHasDirs(*stored.reads, named);
     if (!complete.ok()) return AsRefusal(complete);
   }
@@ -82,8 +88,9 @@ absl::StatusOr<StoredCheckpoints> OpenStoredCheckpoints(
   stored.store_id = Sha256Hex(secret).substr(0, 32);
   stored.named_dirs = [&store] { return store.NamedDirs(); };
   // A start that failed to claim the place leaves the secret. So only the place itself decides.
-  const absl::Status claimed = ClaimPlace(
-      stored.store_id, [&named] { return named; }, *stored.reads);
+  const absl::Status claimed =
+      ClaimPlace(stored.store_id, was_used ? named_dirs : NamedDirs(), *stored.reads);
+  if (!database.ok()) return absl::UnavailableError(database.message());
   if (!claimed.ok() && (ErrorCode(claimed) == kNotValidNow || !absl::IsUnavailable(claimed))) {
     return AsRefusal(claimed);
   }

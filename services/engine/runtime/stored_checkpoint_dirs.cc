@@ -17,6 +17,8 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(1);
 constexpr absl::Duration kTrashLooks = absl::Hours(1);
+// Pause after a place that lacked directories was looked at.
+constexpr absl::Duration kClaimPause = absl::Seconds(10);
 constexpr absl::Duration kListedFor = absl::Minutes(1);
 // Uploads may take hours on a slow line.
 constexpr absl::Duration kUploadsKept = absl::Hours(24);
@@ -217,10 +219,13 @@ void StoredCheckpointDirs::WorkOnce(absl::Time now) {
 
 absl::Status StoredCheckpointDirs::ClaimOnce() {
   if (is_claimed_) return absl::OkStatus();
+  absl::Status status = stored_.work->CheckOwner(stored_.store_id);
   // A marker that vanishes is never made again, because the rest may have gone with it.
-  absl::Status status = was_claimed_
-                            ? stored_.work->CheckOwner(stored_.store_id)
-                            : ClaimPlace(stored_.store_id, stored_.named_dirs, *stored_.work);
+  if (absl::IsNotFound(status) && !was_claimed_ && absl::Now() >= next_claim_) {
+    status = ClaimPlace(stored_.store_id, stored_.named_dirs, *stored_.work);
+    // This lists the whole place. Whoever copies what is missing needs longer than a second.
+    if (absl::IsNotFound(status)) next_claim_ = absl::Now() + kClaimPause;
+  }
   is_claimed_ = status.ok();
   was_claimed_ |= is_claimed_;
   const bool is_of_another = ErrorCode(status) == CheckpointObjects::kOfAnother;

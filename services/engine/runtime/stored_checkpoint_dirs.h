@@ -92,6 +92,8 @@ class StoredCheckpointDirs : public CheckpointDirs {
   bool has_failed_ ABSL_GUARDED_BY(work_mu_) = false;
   bool is_claimed_ ABSL_GUARDED_BY(work_mu_) = false;
   bool was_claimed_ ABSL_GUARDED_BY(work_mu_) = false;  // by this process
+  // When a place that lacked directories is looked at again.
+  absl::Time next_claim_ ABSL_GUARDED_BY(work_mu_) = absl::InfinitePast();
   std::atomic<bool> is_stopping_ = false;
   std::unique_ptr<PeriodicTask> thread_;
 };

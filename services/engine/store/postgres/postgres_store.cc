@@ -228,6 +228,22 @@ absl::StatusOr<StoredState> PostgresStore::Load(int64_t term) {
   });
 }
 
+// Has no time-out, because it looks at whole tables. A start asks it only if the place of the
+// checkpoints is nobody's.
+absl::StatusOr<std::vector<std::string>> PostgresStore::NamedDirs() {
+  PostgresConnection::Options patient = connection_options_;
+  patient.statement_timeout = absl::ZeroDuration();
+  return Insist("list of named directories", SteadyNow() + kMaxWait, /*watch=*/nullptr,
+                [&]() -> absl::StatusOr<std::vector<std::string>> {
+                  PostgresConnection connection(patient);
+                  connection.Begin();
+                  connection.Execute("SET LOCAL jit = off");
+                  std::vector<std::string> dirs = ReadNamedDirs(connection);
+                  connection.Commit();
+                  return dirs;
+                });
+}
+
 // Holds the leader's row, so that no later leader can have written a body that the sweep removes.
 absl::StatusOr<StoredState> PostgresStore::TryLoad(PostgresConnection& connection, int64_t term) {
   connection.Begin();

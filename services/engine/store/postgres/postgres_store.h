@@ -63,6 +63,7 @@ class PostgresStore : public SqlStore {
   // Sees the transactions that the server shows to this user: its own, and all of them for a member
   // of pg_monitor.
   absl::StatusOr<std::optional<OpenTransaction>> OldestTransaction() override;
+  absl::StatusOr<std::vector<std::string>> NamedDirs() override;
   void GiveUp() override { watch_.GiveUp(); }
 
  private:

@@ -99,6 +99,9 @@ class SqlStore : public Store {
   // long.
   virtual absl::Status OnLease(const Work& work) { return Change(work); }
 
+  // NamedDirs on a connection. Throws its exceptions.
+  static std::vector<std::string> ReadNamedDirs(SqlConnection& connection);
+
   // Reads a body from the database; nullopt when it is not there.
   absl::StatusOr<std::optional<std::string>> ReadPayload(const std::string& body_id);
 

@@ -94,14 +94,18 @@ absl::StatusOr<bool> SqlStore::HasSecret(const std::string& name) {
 
 absl::StatusOr<std::vector<std::string>> SqlStore::NamedDirs() {
   return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<std::string>> {
-    Query query = connection.Prepare(
-        absl::StrCat("WITH live AS ", kLiveSessions, " SELECT dir FROM checkpoints WHERE state = 1",
-                     " UNION SELECT snapshot_id FROM snapshots", kOfLiveModel,
-                     " UNION SELECT dir FROM versions", kOfLiveModel));
-    std::vector<std::string> dirs = ReadTexts(query);
-    std::sort(dirs.begin(), dirs.end());
-    return dirs;
+    return ReadNamedDirs(connection);
   });
+}
+
+std::vector<std::string> SqlStore::ReadNamedDirs(SqlConnection& connection) {
+  Query query = connection.Prepare(
+      absl::StrCat("WITH live AS ", kLiveSessions, " SELECT dir FROM checkpoints WHERE state = 1",
+                   " UNION SELECT snapshot_id FROM snapshots", kOfLiveModel,
+                   " UNION SELECT dir FROM versions", kOfLiveModel));
+  std::vector<std::string> dirs = ReadTexts(query);
+  std::sort(dirs.begin(), dirs.end());
+  return dirs;
 }
 
 absl::StatusOr<std::optional<RequestStatus>> SqlStore::FindRequest(const std::string& tenant_id,
