@@ -45,6 +45,9 @@ absl::StatusOr<DataDirLock> DataDirLock::Take(const std::filesystem::path& dir,
   DataDirLock lock(fd);
   constexpr absl::Duration kPause = absl::Milliseconds(50);
   for (absl::Duration waited; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += kPause) {
+    if (errno != EWOULDBLOCK) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path.string()));
+    }
     if (waited >= patience) {
       return absl::FailedPreconditionError(
           absl::StrFormat("directory '%s' is in use by process %s", dir.string(), ReadHolder(fd)));

@@ -125,7 +125,7 @@ absl::Status NameDatabase(const fs::path& part, const fs::path& database) {
   bool is_named =
       renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, database.c_str(), RENAME_NOREPLACE) == 0;
   // Some file systems, such as NFS, have only links for this.
-  if (!is_named && (errno == EINVAL || errno == ENOSYS)) {
+  if (!is_named && (errno == EINVAL || errno == ENOSYS || errno == EPERM || errno == EOPNOTSUPP)) {
     is_named = link(part.c_str(), database.c_str()) == 0;
   }
   const int error = errno;
