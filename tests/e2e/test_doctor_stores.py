@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import sqlite3
@@ -108,7 +109,7 @@ def test_postgres_with_which_an_engine_starts(data):
         late = store + "&options=-csearch_path%3Dpublic%2Cpg_catalog"
         _, found = doctor(options=[*good(data), "--store", late])
         assert errors(found) == set()
-        assert any("clock differs by -120 s" in row["found"] for row in found["store"])
+        assert any(re.search(r"clock differs by -12\d s", row["found"]) for row in found["store"])
 
 
 def test_postgres(data):
