@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include <cuda_bf16.h>
-
 #include "services/worker/kernels/cuda/launch.cuh"
+#include "services/worker/kernels/cuda/numbers.cuh"
 
 namespace lathe::worker {
 namespace {
@@ -18,16 +17,6 @@ constexpr int kFactors = 4;   // per block of the first product
 constexpr int kTileRows = 4;  // neighbouring rows that a block computes together
 // Numbers of x and A that a thread reads at once where all rows allow it.
 constexpr int kVector = 4;
-
-__device__ float ToFloat(float x) { return x; }
-__device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void Write(float x, float* to) { *to = x; }
-__device__ void Write(float x, __nv_bfloat16* to) { *to = __float2bfloat16(x); }
-
-template <typename T, int kSize>
-struct alignas(sizeof(T) * kSize) Numbers {
-  T at[kSize];
-};
 
 template <int kSize, typename T>
 __device__ Numbers<T, kSize> Load(const T* from) {

@@ -1,7 +1,6 @@
 // Hot file: the steps between the projections and attention, in one launch.
-#include <cuda_bf16.h>
-
 #include "services/worker/kernels/cuda/launch.cuh"
+#include "services/worker/kernels/cuda/numbers.cuh"
 #include "services/worker/kernels/cuda/paged_attention.h"
 
 namespace lathe::worker {
@@ -9,9 +8,6 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr int kWarps = 8;  // heads per block
-
-__device__ float ToFloat(float x) { return x; }
-__device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 // Each warp computes one head of one row: queries, then keys, then values. Lane l holds the pairs
 // (i, i + D/2) for i = l, l + 32: rope rotates each pair.

@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include <cuda_bf16.h>
-
 #include "services/worker/kernels/cuda/launch.cuh"
+#include "services/worker/kernels/cuda/numbers.cuh"
 
 namespace lathe::worker {
 namespace {
@@ -15,31 +14,6 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kLanes * kWarps;
 // Numbers that a thread reads or writes at once where all rows allow it.
 constexpr int kVector = 4;
-
-template <typename T, int kSize>
-struct alignas(sizeof(T) * kSize) Numbers {
-  T at[kSize];
-};
-
-__device__ float ToFloat(float x) { return x; }
-__device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void Write(float x, float* to) { *to = x; }
-__device__ void Write(float x, __nv_bfloat16* to) { *to = __float2bfloat16(x); }
-
-template <int kSize, typename T>
-__device__ void Load(const T* from, float (&x)[kSize]) {
-  const auto numbers = *reinterpret_cast<const Numbers<T, kSize>*>(from);
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) x[i] = ToFloat(numbers.at[i]);
-}
-
-template <int kSize, typename T>
-__device__ void Store(const float (&x)[kSize], T* to) {
-  Numbers<T, kSize> numbers;
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) Write(x[i], &numbers.at[i]);
-  *reinterpret_cast<Numbers<T, kSize>*>(to) = numbers;
-}
 
 template <typename T>
 __device__ T* RowOf(const DeviceRows& rows, int64_t row) {
