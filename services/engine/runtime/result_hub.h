@@ -99,7 +99,7 @@ class ResultHub {
   QueueStatus QueueLocked(const Pending& pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ErasePendingLocked(std::unordered_map<std::string, Pending>::iterator pending)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What memory has of a request: both empty if it is not known. One lock covers the check of the
+  // A request as memory has it; both are empty if it is not known. One lock covers the check of the
   // tenant and the result.
   struct InMemory {
     bool is_pending = false;
