@@ -306,8 +306,10 @@ class Run:
         self.check_disk()
 
     def num_directories(self):
+        """Those of the trash do not count: kills make many, and it has a time of its own."""
         if is_stored():
-            return len(object_store().list_folders("chaos/checkpoints/"))
+            marked = object_store().list_names("chaos/trash/")
+            return len(object_store().list_names("chaos/checkpoints/") - marked)
         checkpoints = self.data_dir / "checkpoints"
         return len([one for one in checkpoints.iterdir() if one.name.startswith("c")])
 

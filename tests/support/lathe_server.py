@@ -120,7 +120,7 @@ class LatheServer:
         if not (files := self.env.get("LATHE_STORAGE__FILES")):
             return {entry.name for entry in self.checkpoints.iterdir()}
         prefix = files.removeprefix(f"s3://{object_store().bucket}/")
-        return object_store().list_folders(f"{prefix}/checkpoints/")
+        return object_store().list_names(f"{prefix}/checkpoints/")
 
     def start(self, timeout=60):
         """Returns once `lathe up` says it is ready; its output is kept in DATA_DIR/up.log."""

@@ -33,7 +33,7 @@ def keys():
             "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
-_LIST_FOLDERS = """
+_LIST_NAMES = """
 import boto3, sys
 s3 = boto3.client("s3", endpoint_url=sys.argv[1])
 pages = s3.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[2], Prefix=sys.argv[3],
@@ -41,6 +41,8 @@ pages = s3.get_paginator("list_objects_v2").paginate(Bucket=sys.argv[2], Prefix=
 for page in pages:
     for folder in page.get("CommonPrefixes", []):
         print(folder["Prefix"].split("/")[-2])
+    for object in page.get("Contents", []):
+        print(object["Key"].split("/")[-1])
 """
 
 
@@ -77,9 +79,9 @@ class ObjectStoreServer:
                               check=True, capture_output=True, text=True,
                               env={**os.environ, **keys()}).stdout
 
-    def list_folders(self, prefix):
-        """Names between `prefix`, which ends in a slash, and the next slash."""
-        return set(self._run(_LIST_FOLDERS, prefix).split())
+    def list_names(self, prefix):
+        """Names of the objects and folders in the folder `prefix`, which ends in a slash."""
+        return set(self._run(_LIST_NAMES, prefix).split())
 
     @staticmethod
     def _free_port():

@@ -43,9 +43,18 @@ void StoredCheckpointDirs::ListAtStart() {
   if (!dirs.ok()) {
     LogWarn("checkpoints that no row names are not looked for: the object store does not answer",
             {{"error", dirs.status().message()}});
+    dirs = std::vector<std::string>();
+  }
+  // Marks that are there are not made again. Deletions would wait behind them after each start.
+  if (!dirs->empty()) {
+    if (const auto trashed = stored_.reads->ListTrash(); trashed.ok()) {
+      std::set<std::string> marked;
+      for (const CheckpointObjects::Trashed& entry : *trashed) marked.insert(entry.dir);
+      std::erase_if(*dirs, [&marked](const std::string& dir) { return marked.contains(dir); });
+    }
   }
   absl::MutexLock lock(&mu_);
-  if (dirs.ok()) at_start_ = *std::move(dirs);
+  at_start_ = *std::move(dirs);
   thread_ =
       std::make_unique<PeriodicTask>("engine-objects", kPeriod, [this] { WorkOnce(absl::Now()); });
 }

@@ -114,6 +114,19 @@ TEST_CASE("StoredCheckpointDirs: what no row names is marked, and deleted after 
   CHECK(f.Has(kNewDir));
 }
 
+TEST_CASE("StoredCheckpointDirs: a start marks only what has no mark yet", "[runtime]") {
+  StoredFixture f;
+  REQUIRE(f.objects->MarkAsTrash(kOneDir).ok());
+  std::vector<std::string> marks;
+  f.store->before_mark = [&marks](const std::string& name) { marks.push_back(name); };
+  StoredCheckpointDirs dirs(f.Stored(), absl::Hours(1));
+  dirs.ListAtStart();
+  dirs.KeepOnly({});
+  dirs.WorkOnce(f.now);
+  CHECK(marks == std::vector<std::string>{"trash/" + kOtherDir});
+  CHECK(dirs.ListTrash()->size() == 2);
+}
+
 TEST_CASE("StoredCheckpointDirs: the mark of a checkpoint that a row names is removed",
           "[runtime]") {
   StoredFixture f;
