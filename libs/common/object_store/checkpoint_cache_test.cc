@@ -259,6 +259,9 @@ TEST_CASE("A place has one owner, and a checkpoint one content", "[object_store]
   std::ofstream(folder / "manifest.json") << R"({"files":[]})";
   CHECK(absl::IsInternal(f.objects->Publish("c1", folder)));
   CHECK(absl::StrContains(*f.objects->ReadText("c1", "manifest.json"), "weights"));
+  // Its owner may put the marker back. So a save may work later.
+  fs::remove(f.root / "store" / "LATHE_STORE");
+  CHECK(absl::IsUnavailable(f.objects->Publish("c1", folder)));
 }
 
 }  // namespace

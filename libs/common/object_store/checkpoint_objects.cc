@@ -173,8 +173,9 @@ absl::Status CheckpointObjects::CheckClaimed() {
   if (ownership_->is_checked) return absl::OkStatus();
   const absl::StatusOr<std::string> owner = ReadOwner();
   if (absl::IsNotFound(owner.status())) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "there is no %s: the engine uses another place; give all processes the same storage.files",
+    return absl::UnavailableError(absl::StrFormat(
+        "there is no %s: the place was emptied, or the engine uses another one; give all processes "
+        "the same storage.files",
         objects_->AddressOf(kMarker)));
   }
   RETURN_IF_ERROR(owner.status());
