@@ -1,8 +1,13 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "services/engine/store/database_view.h"
 #include "services/engine/store/postgres/postgres_harness.h"
 #include "services/engine/store/postgres/table_copy.h"
@@ -56,15 +61,21 @@ class Reader {
  public:
   explicit Reader(const TestDatabase& database) : connection_(database.Connect()) {
     connection_.Execute(
-        "CREATE ROLE reader LOGIN; DO $$BEGIN"
-        " EXECUTE format('GRANT USAGE ON SCHEMA %1$I TO reader;"
-        " GRANT SELECT ON ALL TABLES IN SCHEMA %1$I TO reader;"
-        " GRANT SELECT ON ALL SEQUENCES IN SCHEMA %1$I TO reader', current_schema()); END$$");
+        absl::StrReplaceAll("CREATE ROLE reader LOGIN; DO $$BEGIN"
+                            " EXECUTE format('GRANT USAGE ON SCHEMA %1$I TO reader;"
+                            " GRANT SELECT ON ALL TABLES IN SCHEMA %1$I TO reader;"
+                            " GRANT SELECT ON ALL SEQUENCES IN SCHEMA %1$I TO reader',"
+                            " current_schema()); END$$",
+                            {{"reader", role_}}));
   }
   Reader(const Reader&) = delete;
-  ~Reader() { connection_.Execute("DROP OWNED BY reader; DROP ROLE reader"); }
+  ~Reader() { connection_.Execute(absl::StrFormat("DROP OWNED BY %1$s; DROP ROLE %1$s", role_)); }
+
+  const std::string& role() const { return role_; }
 
  private:
+  // Roles are those of the whole server, and a killed test leaves its own.
+  const std::string role_ = absl::StrCat("reader_", getpid());
   PostgresConnection connection_;
 };
 
@@ -74,7 +85,7 @@ TEST_CASE("PostgresView: the tables of another role need not be readable", "[sto
   PostgresConnection connection = source.database().Connect();
   connection.Execute("CREATE TABLE theirs (id bigint GENERATED ALWAYS AS IDENTITY)");
   connection.Execute("SELECT setval(pg_get_serial_sequence('audit', 'id'), 900)");
-  const auto view = ViewPostgres(source.database().url() + "&user=reader");
+  const auto view = ViewPostgres(source.database().url() + "&user=" + reader.role());
   REQUIRE(view.ok());
   const TempDir dir;
   const absl::Status status = (*view)->CopyTo(dir.path()).status();
