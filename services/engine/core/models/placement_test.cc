@@ -262,6 +262,28 @@ TEST_CASE("Placement: a sample whose group came back to train waits for one that
   CHECK(h.ErrorOf(call) == std::nullopt);
 }
 
+TEST_CASE("Placement: a new leader sends no sample to a group that turns out to train", "[core]") {
+  Groups t(GroupRole::kTrain, GroupRole::kSample);
+  const std::string model = t.h.NewModel(t.session, 0);
+  Step(t.h, model, 1);
+  const std::string sampler = Publish(t.h, model, 3, /*sampler_seq=*/1);
+  SampleOf(t.h, sampler, 0);  // writes the version, and loads it
+  const CallId call = t.h.Sample(sampler, 1);
+  t.h.Tick();
+  REQUIRE(t.other->Received<SendSample>().size() == 2);
+  REQUIRE(t.h.StateOf(call) == RequestState::kDispatched);
+  t.h.RestartEngine();
+  // The first group to attach has all samples placed, when no role of another group is known.
+  t.h.AttachOther("k", GroupRole::kTrain);
+  t.h.ReattachWorker();
+  t.h.Tick();
+  CHECK(t.h.worker->Received<SendSample>().empty());
+  t.h.ReattachOther("h");
+  t.h.RunWorker();
+  CHECK(t.h.Done(call));
+  CHECK(t.h.ErrorOf(call) == std::nullopt);
+}
+
 TEST_CASE("Placement: models leave a group that comes back with another role", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);

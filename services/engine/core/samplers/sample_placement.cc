@@ -34,8 +34,9 @@ Request* TakeOldest(State& s) {
 void PlaceOne(State& s, Request& request) {
   const Group* const group = Find(s.groups, request.group);
   // A worker that is away may come back with the sample. A worker that has come back is sent the
-  // sample again, because the first message may be lost.
-  if (MayRun(s, request)) return QueueAtItsGroup(s, request);
+  // sample again, because the first message may be lost. A new leader does not know the group that
+  // the sample was sent to. Another group with an epoch of the same number may only train.
+  if (MayRun(s, request) && group->can_sample()) return QueueAtItsGroup(s, request);
   const bool was_lost = group != nullptr && request.row.state == RequestState::kDispatched;
   if (was_lost) request.row.state = RequestState::kAccepted;
   QueueSample(s, request);
