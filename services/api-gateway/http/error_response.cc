@@ -12,8 +12,10 @@
 namespace lathe::gateway {
 namespace {
 
-// In seconds. Ten tries of the SDK then span an engine restart of 20 s.
+// In seconds. Ten tries of the SDK then span an engine restart of 20 s. A drain takes longer, 30 s
+// by default with `lathe up`, and the restart comes after it.
 constexpr char kRetryAfter[] = "2";
+constexpr char kRetryAfterDrain[] = "5";
 
 struct CodeStatus {
   std::string_view word;
@@ -86,7 +88,8 @@ Response ErrorResponse(const absl::Status& status) {
   if (response.status == 405) response.headers.push_back({"Allow", field});
   if (response.status == 429 || response.status == 503 || response.status == 507) {
     const int64_t wait = absl::ToInt64Seconds(RetryAfter(status));
-    response.headers.push_back({"Retry-After", wait > 0 ? std::to_string(wait) : kRetryAfter});
+    const char* const unknown = word == "draining" ? kRetryAfterDrain : kRetryAfter;
+    response.headers.push_back({"Retry-After", wait > 0 ? std::to_string(wait) : unknown});
     response.headers.push_back({"x-should-retry", "true"});
   }
   if (response.status >= 500) {

@@ -65,6 +65,8 @@ TEST_CASE("Statuses that need a header have it", "[http]") {
   CHECK(HeaderOf(ErrorResponse(absl::UnauthenticatedError("x")), "WWW-Authenticate") != "");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "Retry-After") != "");
   CHECK(HeaderOf(ErrorResponse(absl::UnavailableError("x")), "Retry-After") != "");
+  const absl::Status drains = WithDetail(absl::UnavailableError("x"), "draining");
+  CHECK(HeaderOf(ErrorResponse(drains), "Retry-After") == "5");
   const absl::Status limited = WithRetryAfter(absl::ResourceExhaustedError("x"), absl::Seconds(37));
   CHECK(HeaderOf(ErrorResponse(limited), "Retry-After") == "37");
   CHECK(HeaderOf(ErrorResponse(absl::ResourceExhaustedError("x")), "x-should-retry") == "true");
