@@ -247,6 +247,7 @@ ExecutorOptions MakeExecutorOptions(const WorkerOptions& options) {
   executor.num_threads = options.num_threads;
   executor.numerics = options.numerics;
   executor.memory_fraction = options.memory_fraction;
+  executor.role = options.role;
   executor.host_memory_bytes = options.host_memory_mib << 20;
   executor.sampling_share = options.sampling_share;
   executor.prefill_stall = absl::Milliseconds(options.prefill_stall_ms);

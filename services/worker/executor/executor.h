@@ -45,6 +45,8 @@ struct ExecutorOptions {
   // weights, adapters, the KV cache and activations. More allows longer sequences and more samples
   // at once.
   double memory_fraction = 0.9;
+  // Work that the group does: train, sample or both. The rest gets no memory.
+  std::string role = "both";
   // On a CPU, upper bound of the available memory, for all ranks of this machine together. More
   // leaves less for other groups. 0: no bound.
   int64_t host_memory_bytes = 0;

@@ -57,20 +57,24 @@ absl::StatusOr<int64_t> AvailableBytes(const ExecutorOptions& options, at::Devic
       c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
 }
 
-absl::StatusOr<MemoryPlan> PlanAround(const Model& model, int64_t available_bytes, double fraction,
-                                      absl::Duration layer_row, bool gathers_weights) {
+absl::StatusOr<MemoryPlan> PlanAround(const Model& model, const ExecutorOptions& options,
+                                      int64_t available_bytes, absl::Duration layer_row,
+                                      bool gathers_weights) {
   ASSIGN_OR_RETURN(
       const MemoryPlan plan,
       PlanMemory(model.part().local,
                  {.available_bytes = available_bytes,
-                  .fraction = fraction,
+                  .fraction = options.memory_fraction,
                   .weight_bytes = model.WeightBytes(),
                   .compute = PassComputeOf(model),
                   .kv_element_bytes = KvCache::ElementBytes(model.attention_arithmetic()),
                   .tokens_per_step = TokensPerStep(layer_row, StepDuration(model.device())),
-                  .gathers_weights = gathers_weights}));
+                  .gathers_weights = gathers_weights,
+                  .trains = options.role != "sample",
+                  .samples = options.role != "train"}));
   LogInfo("memory planned", {{"available_bytes", available_bytes},
-                             {"fraction", fraction},
+                             {"fraction", options.memory_fraction},
+                             {"role", options.role},
                              {"weight_bytes", plan.weight_bytes},
                              {"adapter_bytes", plan.adapter_bytes},
                              {"save_bytes", plan.save_bytes + plan.host_save_bytes},
@@ -159,6 +163,7 @@ std::map<std::string, std::string> MustAgree(const ExecutorOptions& options, at:
           {"numerics", options.numerics},
           {"threads", absl::StrCat(num_threads)},
           {"memory fraction", absl::StrCat(options.memory_fraction)},
+          {"role", options.role},
           {"prefill stall", absl::FormatDuration(options.prefill_stall)},
           {"prefix cache", options.prefix_cache ? "on" : "off"},
           {"version bytes", absl::StrCat(options.version_bytes)},
@@ -192,8 +197,8 @@ absl::StatusOr<LoadedBase> LoadBase(const ExecutorOptions& options, at::Device d
   const absl::Duration layer_row = absl::Nanoseconds(
       TakeFirst(control, "time of a layer", absl::ToInt64Nanoseconds(own_layer_row)));
   ASSIGN_OR_RETURN(const MemoryPlan memory, OnAllRanks(control, "plan of the memory", [&] {
-                     return PlanAround(*loaded.model, available_bytes, options.memory_fraction,
-                                       layer_row, !groups.fsdp.is_alone());
+                     return PlanAround(*loaded.model, options, available_bytes, layer_row,
+                                       !groups.fsdp.is_alone());
                    }));
   LoadedBase base;
   // Rank 0 sweeps for all ranks, before any of them writes.

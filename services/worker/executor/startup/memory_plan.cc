@@ -13,6 +13,8 @@ constexpr int64_t kProcessBytes = int64_t{256} << 20;
 constexpr double kGib = 1 << 30;
 // Shares of the memory that weights and sampling passes leave. The arena gets the rest.
 constexpr double kCacheShare = 0.3;
+// The same in a group that only samples. Recorded passes of a GPU take some of the rest.
+constexpr double kCacheShareAlone = 0.6;
 constexpr double kAdapterShare = 0.3;
 constexpr double kSaveShare = 0.03;
 // Same values as in SamplingOptions: rows of a prefill pass, samples that run together.
@@ -50,14 +52,18 @@ int64_t HeadElements(const DecoderSpec& model, int64_t arena_bytes) {
                     wanted);
 }
 
+int64_t CacheBytesPerToken(const DecoderSpec& model, int64_t element_bytes) {
+  int64_t numbers = 0;
+  for (const LayerSpec& layer : model.layers) {
+    numbers += 2 * layer.attention.num_kv_heads * layer.attention.head_dim;
+  }
+  return element_bytes * numbers;
+}
+
 // Upper bound of what the cache can use: keys and values of all samples that run together, each as
 // long as the context.
 int64_t MostCacheBytes(const DecoderSpec& model, int64_t element_bytes) {
-  int64_t numbers_per_token = 0;
-  for (const LayerSpec& layer : model.layers) {
-    numbers_per_token += 2 * layer.attention.num_kv_heads * layer.attention.head_dim;
-  }
-  return kRunningSamples * model.max_position_embeddings * element_bytes * numbers_per_token;
+  return kRunningSamples * model.max_position_embeddings * CacheBytesPerToken(model, element_bytes);
 }
 
 int64_t SamplingBytes(const DecoderSpec& model, int64_t cpu_threads) {
@@ -66,18 +72,41 @@ int64_t SamplingBytes(const DecoderSpec& model, int64_t cpu_threads) {
                       /*num_checkpointed=*/0);
 }
 
+// Returns the error of a plan whose weights leave `rest` bytes.
+absl::Status TooLittle(const MemoryFacts& facts, const MemoryPlan& plan, double needed_rest,
+                       const char* what) {
+  const int64_t usable = Share(facts.available_bytes, facts.fraction);
+  const int64_t taken = plan.process_bytes + plan.weight_bytes + plan.sampling_bytes;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "memory_fraction %.2f of %.1f GiB is %.1f GiB; the model needs %.1f GiB: %.1f GiB of "
+      "weights, the rest to %s %d tokens at a time",
+      facts.fraction, Gib(facts.available_bytes), Gib(usable), Gib(taken) + needed_rest / kGib,
+      Gib(plan.weight_bytes), what, kMinTokenBudget));
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFacts& facts) {
-  const int64_t usable = Share(facts.available_bytes, facts.fraction);
   MemoryPlan plan;
   plan.weight_bytes = facts.weight_bytes;
-  plan.sampling_bytes = SamplingBytes(model, facts.compute.cpu_threads);
+  if (facts.samples) plan.sampling_bytes = SamplingBytes(model, facts.compute.cpu_threads);
   plan.process_bytes = kProcessBytes;
-  const int64_t rest = usable - plan.process_bytes - plan.weight_bytes - plan.sampling_bytes;
+  const int64_t rest = Share(facts.available_bytes, facts.fraction) - plan.process_bytes -
+                       plan.weight_bytes - plan.sampling_bytes;
+  const double cache_share = !facts.samples ? 0 : facts.trains ? kCacheShare : kCacheShareAlone;
   plan.kv_cache_bytes =
-      std::min(Share(rest, kCacheShare), MostCacheBytes(model, facts.kv_element_bytes));
+      std::min(Share(rest, cache_share), MostCacheBytes(model, facts.kv_element_bytes));
   plan.adapter_bytes = Share(rest, kAdapterShare);
+  if (!facts.trains) {
+    const int64_t least = kMinTokenBudget * CacheBytesPerToken(model, facts.kv_element_bytes);
+    if (Share(rest, cache_share) < std::min(least, MostCacheBytes(model, facts.kv_element_bytes))) {
+      return TooLittle(facts, plan, static_cast<double>(least) / cache_share, "sample");
+    }
+    plan.sampling_chunk_elements = kHeadRows * model.vocab_size;
+    plan.head_chunk_elements = plan.sampling_chunk_elements;
+    plan.token_budget = kMinTokenBudget;
+    return plan;
+  }
   // Other devices than a CPU copy saves to the host.
   const bool is_cpu = facts.compute.cpu_threads > 0;
   (is_cpu ? plan.save_bytes : plan.host_save_bytes) = Share(rest, kSaveShare);
@@ -88,13 +117,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFact
   const PassMemory memory(model, plan.head_chunk_elements, facts.compute);
   const int64_t least = memory.Bytes(ShapeOfPass(kMinTokenBudget), model.num_layers());
   if (least > plan.arena_bytes) {
-    const double arena_share = 1 - kCacheShare - kAdapterShare - (is_cpu ? kSaveShare : 0);
-    const double needed_rest = static_cast<double>(least) / arena_share;
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "memory_fraction %.2f of %.1f GiB is %.1f GiB; the model needs %.1f GiB: %.1f GiB of "
-        "weights, the rest to train %d tokens at a time",
-        facts.fraction, Gib(facts.available_bytes), Gib(usable),
-        Gib(usable - rest) + needed_rest / kGib, Gib(plan.weight_bytes), kMinTokenBudget));
+    const double arena_share = 1 - cache_share - kAdapterShare - (is_cpu ? kSaveShare : 0);
+    return TooLittle(facts, plan, static_cast<double>(least) / arena_share, "train");
   }
   plan.token_budget = std::clamp(facts.tokens_per_step, kMinTokenBudget, kMaxTokenBudget);
   // Prefers smaller micro-batches to layers computed twice.

@@ -65,6 +65,36 @@ TEST_CASE("PlanMemory: saves have a tenth of what adapters have, or as much host
   CHECK(Sum(gpu) <= int64_t{18} * kGib);
 }
 
+TEST_CASE("PlanMemory: a group has memory for what its role does", "[memory]") {
+  const auto plan = [](int64_t bytes, bool trains, bool samples) {
+    MemoryFacts facts = Facts(bytes);
+    facts.trains = trains;
+    facts.samples = samples;
+    return PlanMemory(Spec(), facts);
+  };
+  const MemoryPlan both = plan(20 * kGib, true, true).value();
+  const MemoryPlan trains = plan(20 * kGib, true, false).value();
+  CHECK(trains.kv_cache_bytes == 0);
+  CHECK(trains.sampling_bytes == 0);
+  CHECK(trains.arena_bytes > both.arena_bytes * 3 / 2);
+  const MemoryPlan samples = plan(20 * kGib, false, true).value();
+  CHECK(samples.kv_cache_bytes > both.kv_cache_bytes * 3 / 2);
+  CHECK(samples.arena_bytes == 0);
+  CHECK(samples.save_bytes == 0);
+  CHECK(samples.sampling_chunk_elements == both.sampling_chunk_elements);
+  for (const MemoryPlan& one : {trains, samples}) CHECK(Sum(one) <= int64_t{18} * kGib);
+  const auto least = [&plan](bool is_trained, bool is_sampled) {
+    int64_t bytes = kGib;
+    while (!plan(bytes, is_trained, is_sampled).ok()) bytes += kGib / 16;
+    return bytes;
+  };
+  CHECK(least(false, true) < least(true, true));
+  CHECK(least(true, false) < least(true, true));
+  const absl::Status little = plan(kGib, false, true).status();
+  CHECK(absl::IsResourceExhausted(little));
+  CHECK(std::string(little.message()).find("to sample 512 tokens at a time") != std::string::npos);
+}
+
 TEST_CASE("PlanMemory: the cache is not larger than all running samples could fill", "[memory]") {
   DecoderSpec spec = Spec();
   spec.max_position_embeddings = 10;
