@@ -34,6 +34,7 @@
 #include "services/worker/rpc/version_client.h"
 #include "services/worker/rpc/version_server.h"
 #include "services/worker/torch/device_loss.h"
+#include "services/worker/torch/gpu_environment.h"
 #include "services/worker/torch/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
@@ -282,6 +283,7 @@ int Run(const WorkerOptions& options) {
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
   lathe::worker::RestartWithSleepingOpenMp(argv);
+  lathe::worker::SetGpuEnvironment();
   lathe::worker::UseBlockCacheForTensors();
   lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);
