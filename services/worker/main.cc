@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "libs/common/concurrency/mutex_checks.h"
 #include "libs/common/config/option_set.h"
 #include "libs/common/fail_point/fail_point.h"
@@ -32,6 +33,8 @@
 #include "services/worker/rpc/command_conversion.h"
 #include "services/worker/rpc/version_client.h"
 #include "services/worker/rpc/version_server.h"
+#include "services/worker/torch/device_loss.h"
+#include "services/worker/torch/gpu_environment.h"
 #include "services/worker/torch/thread_waiting.h"
 #include "services/worker/worker_options.h"
 
@@ -153,16 +156,23 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const WorkerOptions&
 struct Failures {
   std::string load_error;
   std::string peer_error;
+  std::string device_error;
   std::atomic<bool> load_failed = false;
   std::atomic<bool> peer_is_gone = false;
+  std::atomic<bool> device_is_lost = false;
 };
 
 // Tells the engine why this process ends, and stops its threads. Ends the process at once if the
 // executor's thread may hang.
 void Leave(int exit_code, const Failures& failures, VersionClient& version_client,
            Executor& executor, AttachClient& client) {
-  if (failures.peer_is_gone) {
-    client.Leave(failures.peer_error, LeaveCause::kPeerGone);
+  if (failures.device_is_lost || failures.peer_is_gone) {
+    if (failures.device_is_lost) {
+      client.Leave(absl::StrCat("its GPU is lost: ", failures.device_error),
+                   LeaveCause::kCannotWork);
+    } else {
+      client.Leave(failures.peer_error, LeaveCause::kPeerGone);
+    }
     client.Stop();
     std::_Exit(exit_code);
   }
@@ -180,6 +190,23 @@ void Leave(int exit_code, const Failures& failures, VersionClient& version_clien
   if (!has_stopped) std::_Exit(exit_code);
 }
 
+// Ends the process when its GPU is lost. Threads that see the loss wait for the end, so that no
+// request fails: the engine runs all of them again.
+void EndOnDeviceLoss(Failures& failures, ProcessEnd& end) {
+  DeviceLossHandling handling{.probe = ProbeGpu};
+  handling.on_lost = [&failures, &end, is_first = std::make_shared<std::atomic<bool>>(true)](
+                         const std::string& error) {
+    if (is_first->exchange(false)) {
+      LogError("the GPU is lost, and this process ends", {{"error", error}});
+      failures.device_error = error;
+      failures.device_is_lost = true;
+      end.Request(kExitTemporary);
+    }
+    absl::SleepFor(absl::InfiniteDuration());
+  };
+  SetDeviceLossHandling(std::move(handling));
+}
+
 int Run(const WorkerOptions& options) {
   ProcessEnd end;
   WorkerIdentity identity = MakeIdentity(options);
@@ -193,6 +220,7 @@ int Run(const WorkerOptions& options) {
   executor_options.storage = *std::move(storage);
   identity.checkpoint_place = FindCheckpointPlace(options);
   Failures failures;
+  EndOnDeviceLoss(failures, end);
   AwaitedRendezvous rendezvous;
   ExecutorPeers peers{
       .await_rendezvous = [&] { return rendezvous.Await(); },
@@ -255,6 +283,7 @@ int Run(const WorkerOptions& options) {
 int main(int argc, char** argv) {
   lathe::DisableMutexChecks();
   lathe::worker::RestartWithSleepingOpenMp(argv);
+  lathe::worker::SetGpuEnvironment();
   lathe::worker::UseBlockCacheForTensors();
   lathe::worker::WorkerOptions options = lathe::worker::ParseWorkerOptionsOrExit(argc, argv);
   lathe::InitLogging("worker", options.log_level);

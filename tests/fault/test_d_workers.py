@@ -1,4 +1,5 @@
-"""Rows D1, D2, D8, D13 of the fault table: the worker dies, dies again, or is cut off."""
+"""Rows D1, D2, D6, D8, D11, D13 of the fault table: the worker dies, dies again, has trouble with
+its device, or is cut off."""
 
 import concurrent.futures
 import os
@@ -10,6 +11,7 @@ import time
 import pytest
 from support.fail_points import listed
 from support.lathe_server import LatheServer, tiny_model
+from support.metrics_page import MetricsPages
 from support.stubborn_api import Program, StubbornApi
 
 ROUNDS = int(os.environ.get("LATHE_FAULT_ROUNDS", "1"))
@@ -59,6 +61,42 @@ def test_d8_a_worker_that_dies_while_it_loads_backs_off_and_heals(server, fail_p
     program.step()
     program.step()
     program.check()
+
+
+# cudaErrorMemoryAllocation and cudaErrorIllegalAddress. A CPU raises neither by itself.
+NO_MEMORY, ILLEGAL_ADDRESS = 2, 700
+
+
+def test_d6_a_pass_without_device_memory_is_run_again_by_the_same_worker(server, fail_points, api):
+    program = Program(api)
+    program.step(num_datums=4)
+    before = fail_points.fired("worker.train.pass")
+    worker = server.pids()["worker"]
+    fail_points.set(f"worker.train.pass=error:{NO_MEMORY}@1#{worker}")
+    program.step(num_datums=4)
+    assert fail_points.fired("worker.train.pass") == before + 1
+    assert server.pids()["worker"] == worker
+    program.check()
+
+
+def test_d11_a_worker_whose_gpu_is_lost_ends_and_its_requests_run_in_another(
+        server, fail_points, api):
+    program = Program(api)
+    program.step()
+    pages = MetricsPages(server)
+    crashed = pages.value("engine", "lathe_engine_worker_restarts_total", reason="crashed")
+    old = server.pids()["worker"]
+    fail_points.set(f"worker.train.pass=error:{ILLEGAL_ADDRESS}#{old}")
+    program.step()
+    server.wait_restarted("worker", old)
+    program.step()
+    program.check()
+    assert "died (exit code 75), is started again" in server.output()
+    log = pathlib.Path(server.data_dir, "logs", "worker.log").read_text()
+    assert "the GPU is lost, and this process ends" in log
+    # The engine attributes it like a signal: a request that ends each worker fails in the end.
+    assert pages.value("engine", "lathe_engine_worker_restarts_total",
+                       reason="crashed") == crashed + 1
 
 
 class CutSocket:

@@ -32,7 +32,7 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitUnavailable = 69;
 inline constexpr int kExitSoftware = 70;
 inline constexpr int kExitCannotCreate = 73;
-// The process wants a restart: it was asked to end, or it was replaced.
+// The process wants a restart: it was asked to end, it was replaced, or its GPU is lost.
 inline constexpr int kExitTemporary = 75;
 // The process wants a restart: it is a healthy rank that lost another rank of its group.
 inline constexpr int kExitPeerGone = 76;

@@ -32,7 +32,7 @@ constexpr FailPointInfo kList[] = {
     {"worker.load.base", "the base model is about to be read"},
     {"worker.start.ready", "the base model is loaded, the engine has no report"},
     {"worker.train.begin", "a training request is about to run; value: its number of datums"},
-    {"worker.train.pass", "a micro-batch is about to run"},
+    {"worker.train.pass", "a micro-batch is about to run; an error is one of CUDA", true},
     {"worker.train.added", "a request's gradient is in the accumulator, its report is not made"},
     {"worker.step.before", "an optimizer step was checked and has changed nothing", false, true},
     {"worker.step.applied", "weights and moments have changed, the report is not made"},

@@ -161,6 +161,7 @@ class Executor::Thread {
       queue_.Close();
       core_.reset();
     };
+    device_clock_ = MakeDeviceClock(*device_);
     MakeCore(/*generation=*/0);
     if (lockstep_.has_value()) {
       WorkInLockstep();
@@ -248,7 +249,7 @@ class Executor::Thread {
                               .writer = *writer_,
                               .version_jobs = *version_jobs_,
                               .recovery_jobs = *recovery_jobs_,
-                              .clock = clock_,
+                              .device_clock = *device_clock_,
                               .served_versions = versions_.served};
     generation_ = generation;
     if (versions_.served != nullptr) versions_.served->Clear();
@@ -418,7 +419,7 @@ class Executor::Thread {
   ExecutorState state_ ABSL_GUARDED_BY(mu_);
 
   // Executor thread only.
-  RealClock clock_;
+  std::unique_ptr<DeviceClock> device_clock_;  // used by the core
   std::optional<LoadedBase> base_;
   std::unique_ptr<Communicators> ranks_;  // null: a single rank
   std::optional<Lockstep> lockstep_;      // set with several ranks

@@ -23,7 +23,8 @@ ExecutorCore::ExecutorCore(const ExecutorParts& parts, const CoreOptions& option
                  generation, options.model_ops),
       trainer_(parts.model, adapters_, options.trainer, options.model_ops.ranks.data),
       sampling_(parts.model, options.sampling, parts.tokenizer, options.replica),
-      time_share_(options.sampling_share) {}
+      time_share_(options.sampling_share),
+      meter_(parts.device_clock, time_share_, counters_) {}
 
 void ExecutorCore::Apply(Command command) {
   std::visit([this](auto&& alternative) { Do(std::forward<decltype(alternative)>(alternative)); },
@@ -107,8 +108,12 @@ bool ExecutorCore::RunUnit(const std::function<void()>& on_yield) {
   bool did_something = RunBarriers(on_yield);
   did_something |= BeginTrains(on_yield);
   versions_.Fit(model_ops_.VersionBytes());
+  LearnWhatTrainingTook();
   const DeviceUse use = time_share_.Pick(trainer_.HasWork(), sampling_.HasWork(), preferred_);
-  if (use == DeviceUse::kNothing) return did_something;
+  if (use == DeviceUse::kNothing) {
+    meter_.Finish();
+    return did_something;
+  }
   if (use == DeviceUse::kTraining) {
     RunWithYieldPoints(on_yield, [this] { trainer_.RunUnit(); });
     CollectTrains();
@@ -125,30 +130,35 @@ bool ExecutorCore::RunUnit(DeviceUse preferred, const std::function<void()>& on_
   return did_something;
 }
 
+DeviceUse ExecutorCore::preferred_use() {
+  LearnWhatTrainingTook();
+  return time_share_.Preferred();
+}
+
+void ExecutorCore::LearnWhatTrainingTook() {
+  const bool competes = trainer_.HasWork() && sampling_.HasWork();
+  if (competes && time_share_.Preferred() == DeviceUse::kTraining) meter_.Finish();
+}
+
 // A step of a long sequence takes seconds on a CPU. Samples do not wait for its end.
 void ExecutorCore::RunWithYieldPoints(const std::function<void()>& on_yield,
                                       const std::function<void()>& work) {
-  absl::Time began = parts_.clock.Now();
-  const auto charge = [&] {
-    const absl::Time now = parts_.clock.Now();
-    Charge(DeviceUse::kTraining, now - began);
-    began = now;
-  };
+  meter_.Begin(DeviceUse::kTraining);
   {
     const YieldScope yield_scope([&] {
       if (on_yield) on_yield();
       if (preferred_.has_value()) return;  // yield points differ between ranks
       versions_.Fit(model_ops_.VersionBytes());
-      charge();
+      meter_.End();
       while (time_share_.Pick(/*has_training=*/true, sampling_.HasWork()) == DeviceUse::kSampling) {
         RunSamplingPass();
         if (on_yield) on_yield();
       }
-      began = parts_.clock.Now();
+      meter_.Begin(DeviceUse::kTraining);
     });
     work();
   }
-  charge();
+  meter_.End();
 }
 
 bool ExecutorCore::RunBarriers(const std::function<void()>& on_yield) {
@@ -320,16 +330,11 @@ void ExecutorCore::ReleaseDeferredSamples(const std::string& version_id) {
 }
 
 void ExecutorCore::RunSamplingPass() {
-  const absl::Time began = parts_.clock.Now();
+  meter_.Begin(DeviceUse::kSampling);
   FailPoint("worker.decode.pass");
   sampling_.RunPass();
   CollectSamples();
-  Charge(DeviceUse::kSampling, parts_.clock.Now() - began);
-}
-
-void ExecutorCore::Charge(DeviceUse use, absl::Duration spent) {
-  (use == DeviceUse::kTraining ? counters_.training_time : counters_.sampling_time) += spent;
-  time_share_.Charge(use, spent);
+  meter_.End();
 }
 
 void ExecutorCore::CollectSamples() {

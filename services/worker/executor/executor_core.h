@@ -12,8 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include "libs/common/time/clock.h"
 #include "services/worker/checkpoint/checkpoint_store.h"
+#include "services/worker/executor/device_clock.h"
+#include "services/worker/executor/device_meter.h"
 #include "services/worker/executor/executor_port.h"
 #include "services/worker/executor/model_ops.h"
 #include "services/worker/executor/planning/model_lanes.h"
@@ -37,9 +38,9 @@ struct ExecutorParts {
   const Tokenizer* tokenizer;  // nullptr: stop strings cannot be matched
   CheckpointStore& store;
   CheckpointWriter& writer;
-  VersionJobs& version_jobs;                  // pass their results to Apply
-  RecoveryJobs& recovery_jobs;                // pass their results to Apply
-  Clock& clock;                               // measures the use of device time
+  VersionJobs& version_jobs;    // pass their results to Apply
+  RecoveryJobs& recovery_jobs;  // pass their results to Apply
+  DeviceClock& device_clock;
   ServedVersions* served_versions = nullptr;  // null: no other process reads versions
 };
 
@@ -76,7 +77,7 @@ class ExecutorCore {
   // No sampling passes run at yield points.
   bool RunUnit(DeviceUse preferred, const std::function<void()>& on_yield);
   // The use that this rank's clock prefers for the next unit if there is work for both.
-  DeviceUse preferred_use() const { return time_share_.Preferred(); }
+  DeviceUse preferred_use();
 
   // Returns the reports since the last call, in order.
   std::vector<ReportEvent> TakeReports() { return std::exchange(reports_, {}); }
@@ -111,7 +112,11 @@ class ExecutorCore {
   template <typename Barrier>
   void Do(Barrier barrier);
 
-  // Runs `work`, which is charged to training, with yield points.
+  // Waits for the device if the choice of the next use depends on it: when training would get
+  // another unit before samples. Samples never have to wait, because their passes are over when
+  // they return.
+  void LearnWhatTrainingTook();
+  // Runs `work`, a unit of training, with yield points.
   void RunWithYieldPoints(const std::function<void()>& on_yield, const std::function<void()>& work);
   bool RunBarriers(const std::function<void()>& on_yield);
   void RunBarrier(const ModelLanes::Barrier& barrier);
@@ -126,7 +131,6 @@ class ExecutorCore {
   void MoveSamples(const std::string& version_id);
   void ResumeDeferredCopies();
   void RunSamplingPass();
-  void Charge(DeviceUse use, absl::Duration spent);
   void CollectSamples();
   void EndSample(const std::string& request_id);
   void Count(const SnapshotDone& done);
@@ -154,6 +158,7 @@ class ExecutorCore {
   // Commands that wait for a pending version, or for one that is being read.
   std::vector<std::variant<SaveVersion, ServeVersion>> deferred_copies_;
   CoreCounters counters_;
+  DeviceMeter meter_;
   std::vector<ReportEvent> reports_;
 };
 

@@ -305,37 +305,18 @@ TEST_CASE(
   const TimedModel model(BaseModel(), clock);
   Worker worker(options, model);
   clock = &worker.clock;
-  int64_t seq_id = 0;
-  int num_samples = 0;
-  std::vector<ReportEvent> reports;
-  const auto keep_busy = [&](int64_t num_trained, int64_t num_sampled) {
-    while (seq_id < num_trained + 2) worker.Apply({Train("m", ++seq_id)});
-    while (num_samples < num_sampled + 2) {
-      SampleRequest request = Sample("s" + std::to_string(++num_samples), "");
-      request.params.max_tokens = 50;
-      worker.core.Apply(request);
-    }
-  };
-  int64_t num_trained = 0;
-  int64_t num_sampled = 0;
-  const auto collect = [&] {
-    for (const ReportEvent& event : worker.core.TakeReports()) {
-      num_trained += std::holds_alternative<TrainDone>(event.report) ? 1 : 0;
-      num_sampled += std::holds_alternative<SampleDone>(event.report) ? 1 : 0;
-    }
-    keep_busy(num_trained, num_sampled);
-  };
-  keep_busy(0, 0);
+  SteadyLoad load(worker);
+  load.Renew();
   while (model.training + model.sampling < absl::Seconds(60)) {
-    worker.core.RunUnit(collect);
-    collect();
+    worker.core.RunUnit([&] { load.Renew(); });
+    load.Renew();
   }
   const double measured = absl::FDivDuration(model.sampling, model.training + model.sampling);
   CHECK(measured == Approx(share).margin(0.02));
   CHECK(worker.core.counters().sampling_time == model.sampling);
   CHECK(worker.core.counters().training_time == model.training);
-  CHECK(num_trained > 10);
-  CHECK(num_sampled > 10);
+  CHECK(load.num_trained > 10);
+  CHECK(load.num_sampled > 10);
   // Training steps run until they have used the time that training is owed. The last one may exceed
   // it.
   const absl::Duration owed = 2 * kDecodeLayer * (1 - share) / share;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "services/worker/executor/startup/loaded_base.h"
 #include "services/worker/memory/tensor_memory.h"
 #include "services/worker/testing/test_model_folder.h"
 #include "services/worker/testing/test_temp_dir.h"
@@ -28,6 +29,15 @@ TEST_CASE("a folder that is no model is reported and nothing else happens", "[ex
   CHECK(status.code() == absl::StatusCode::kNotFound);
   CHECK_FALSE(executor.State().ready);
   executor.Stop();
+}
+
+TEST_CASE("ChooseDevice: a refusal says why there is no GPU", "[executor]") {
+  CHECK(ChooseDevice("cpu").value() == at::Device(at::kCPU));
+  CHECK(ChooseDevice("tpu").status().message() == "device is tpu, want auto, cpu or cuda");
+  if (at::hasCUDA()) return;
+  CHECK(ChooseDevice("auto").value() == at::Device(at::kCPU));
+  CHECK_THAT(std::string(ChooseDevice("cuda").status().message()),
+             Catch::StartsWith("device is cuda, and there is no GPU: "));
 }
 
 TEST_CASE("without work, memory kept for tensors to come goes back to the system", "[executor]") {

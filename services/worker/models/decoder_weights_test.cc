@@ -390,4 +390,21 @@ TEST_CASE("HfTensors: ranks that share the digests out get the hash of one rank"
   CHECK(other.code() == absl::StatusCode::kFailedPrecondition);
 }
 
+// A device without memory stands for a GPU.
+TEST_CASE("ReadDecoderWeights: fp16 matrices are bf16 on a GPU and fp32 on a CPU", "[models]") {
+  const TempDir dir;
+  WriteRandomFolder(dir.path(), {.dtype = at::kHalf});
+  const auto spec = ReadModelConfig(dir.path());
+  const auto part = ShardModel(*spec, {});
+  for (const auto& [device, dtype] :
+       {std::pair(at::kCPU, at::kFloat), std::pair(at::kMeta, at::kBFloat16)}) {
+    auto tensors = HfTensors::Open(dir.path(), /*progress=*/nullptr);
+    const auto weights = ReadDecoderWeights(*part, *tensors, device);
+    REQUIRE(weights.ok());
+    CHECK(weights->embedding[0].dtype() == dtype);
+    for (const BaseWeight& stack : weights->stacks) CHECK(stack.dtype() == dtype);
+    for (const at::Tensor& vector : weights->vectors) CHECK(vector.scalar_type() == at::kFloat);
+  }
+}
+
 }  // namespace lathe::worker

@@ -128,9 +128,17 @@ class FakeRecoveryJobs : public RecoveryJobs {
 
 // A core with model "m" of rank 4, and all parts it needs.
 struct Worker {
-  explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel())
+  explicit Worker(const CoreOptions& options = {}, const Model& model = BaseModel(),
+                  DeviceClock* device_clock = nullptr)
       : store(dir.path(), model.part(), "base", "hash"),
-        parts{model, nullptr, store, writer, version_jobs, recovery_jobs, clock, &served_versions},
+        parts{model,
+              nullptr,
+              store,
+              writer,
+              version_jobs,
+              recovery_jobs,
+              device_clock != nullptr ? *device_clock : host_clock,
+              &served_versions},
         core(parts, options, /*generation=*/3) {
     core.Apply(CreateAdapter{"create", "m", {.rank = 4, .seed = 1}});
     Drain();
@@ -183,8 +191,34 @@ struct Worker {
   FakeVersionJobs version_jobs{store, &reader};
   FakeRecoveryJobs recovery_jobs{store};
   FakeClock clock;
+  HostDeviceClock host_clock{[this] { return clock.Now(); }};
   ExecutorParts parts;
   ExecutorCore core;
+};
+
+// Keeps two training requests and two samples at a worker.
+struct SteadyLoad {
+  explicit SteadyLoad(Worker& target) : worker(target) {}
+
+  // Counts what was done, and sends as much again.
+  void Renew() {
+    for (const ReportEvent& event : worker.core.TakeReports()) {
+      num_trained += std::holds_alternative<TrainDone>(event.report) ? 1 : 0;
+      num_sampled += std::holds_alternative<SampleDone>(event.report) ? 1 : 0;
+    }
+    while (seq_id < num_trained + 2) worker.Apply({Train("m", ++seq_id)});
+    while (num_samples < num_sampled + 2) {
+      SampleRequest request = Sample("s" + std::to_string(++num_samples), "");
+      request.params.max_tokens = 50;
+      worker.core.Apply(request);
+    }
+  }
+
+  Worker& worker;
+  int64_t num_trained = 0;
+  int64_t num_sampled = 0;
+  int64_t seq_id = 0;
+  int64_t num_samples = 0;
 };
 
 inline std::vector<std::string> VersionIds(const ExecutorCore& core) {

@@ -10,6 +10,7 @@
 
 #include "services/worker/collectives/agreement.h"
 #include "services/worker/models/layer_steps.h"
+#include "services/worker/torch/device_loss.h"
 #include "services/worker/torch/torch_guard.h"
 
 namespace lathe::worker {
@@ -119,10 +120,8 @@ void RankPass::Try(const Body& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    error_ = {
-        .is_memory = IsOutOfMemory(error),
-        .message = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what()};
+    CheckForDeviceLoss(error);
+    error_ = {.is_memory = IsOutOfMemory(error), .message = MessageOf(error)};
     pass_.reset();
   }
 }

@@ -8,6 +8,7 @@
 #include <absl/strings/str_format.h>
 
 #include "libs/common/fail_point/fail_point.h"
+#include "services/worker/torch/torch_guard.h"
 #include "services/worker/training/loss_datum.h"
 
 namespace lathe::worker {
@@ -59,7 +60,7 @@ TrainPass::TrainPass(const Model& model, const MicroBatch& micro_batch,
 bool TrainPass::RunUnit() {
   switch (phase_) {
     case Phase::kEmbed:
-      FailPoint("worker.train.pass");
+      if (const int code = FailPointErrno("worker.train.pass")) ThrowDeviceError(code);
       x_ = model_.Embed(batch_.rows);
       phase_ = Phase::kForward;
       break;

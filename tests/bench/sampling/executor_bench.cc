@@ -127,7 +127,7 @@ struct ExecutorBench::Parts {
   const std::filesystem::path dir;
   CheckpointStore store;
   CheckpointWriter writer{store, [](ReportEvent) {}, [](SaveWritten) {}};
-  RealClock clock;
+  std::unique_ptr<DeviceClock> device_clock = MakeDeviceClock(model.device());
   BoundedQueue<VersionJobDone> done{16};
   VersionFiles files{store, model.device()};
   std::unique_ptr<ExecutorCore> core;
@@ -156,7 +156,7 @@ void ExecutorBench::MakeCore(double sampling_share) {
                             .writer = parts_->writer,
                             .version_jobs = parts_->versions,
                             .recovery_jobs = parts_->recovery,
-                            .clock = parts_->clock};
+                            .device_clock = *parts_->device_clock};
   parts_->core = std::make_unique<ExecutorCore>(parts, options, /*generation=*/++num_requests_);
 }
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -23,6 +24,7 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/worker/torch/device_loss.h"
 
 namespace lathe::worker {
 namespace {
@@ -32,17 +34,22 @@ constexpr absl::Duration kWatchPeriod = absl::Milliseconds(20);
 // Timeout of finalizing a communicator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
+// The error of a collective. If this rank's own GPU is lost, its peers are not to blame.
+absl::Status Failure(const std::string& message) {
+  CheckForDeviceLoss(std::runtime_error(message));
+  return absl::UnavailableError(message);
+}
+
 absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", cudaGetErrorString(error)));
+  return Failure(absl::StrCat(what, ": ", cudaGetErrorString(error)));
 }
 
 bool IsFine(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
 absl::Status NcclStatus(ncclResult_t result, ncclComm_t comm) {
   if (IsFine(result)) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("NCCL: ", ncclGetErrorString(result), ": ", ncclGetLastError(comm)));
+  return Failure(absl::StrCat("NCCL: ", ncclGetErrorString(result), ": ", ncclGetLastError(comm)));
 }
 
 absl::Status DeadlineIsOver(absl::Duration timeout) {

@@ -28,6 +28,8 @@ class TimeShare {
     return has_sampling ? DeviceUse::kSampling : DeviceUse::kNothing;
   }
 
+  bool is_contended() const { return contended_; }
+
   // Returns the use that gets the next unit if both have work.
   DeviceUse Preferred() const {
     // Uses that begin to compete start level.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,6 +23,7 @@
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/sampling/sampling_engine.h"
 #include "services/worker/torch/aten.h"
+#include "services/worker/torch/torch_guard.h"
 #include "services/worker/training/trainer.h"
 
 namespace lathe::worker {
@@ -115,6 +117,18 @@ absl::Status CheckSame(const RankGroup& ranks, const LoadedModel& loaded) {
   return absl::OkStatus();
 }
 
+// Returns why torch has no GPU. CUDA itself says so when it is asked for one, for example that the
+// driver is too old.
+std::string WhyNoGpu() {
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) return "this is a build without CUDA";
+  try {
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(at::Device(at::kCUDA, 0));
+  } catch (const std::exception& error) {
+    return MessageOf(error);
+  }
+  return "none is visible";
+}
+
 std::optional<Tokenizer> LoadTokenizer(const std::filesystem::path& folder) {
   absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load(folder);
   if (tokenizer.ok()) return *std::move(tokenizer);
@@ -135,11 +149,17 @@ absl::Status CheckVocabulary(const std::optional<Tokenizer>& tokenizer, int64_t 
 }  // namespace
 
 absl::StatusOr<at::Device> ChooseDevice(const std::string& name) {
-  const bool has_cuda = at::hasCUDA();
-  if (name == "cpu" || (name == "auto" && !has_cuda)) return at::Device(at::kCPU);
-  if (name == "auto" || (name == "cuda" && has_cuda)) return at::Device(at::kCUDA, 0);
-  if (name == "cuda") return absl::InvalidArgumentError("device is cuda, this machine has none");
-  return absl::InvalidArgumentError(absl::StrCat("device is ", name, ", want auto, cpu or cuda"));
+  if (name == "cpu") return at::Device(at::kCPU);
+  if (name != "auto" && name != "cuda") {
+    return absl::InvalidArgumentError(absl::StrCat("device is ", name, ", want auto, cpu or cuda"));
+  }
+  if (at::hasCUDA()) return at::Device(at::kCUDA, 0);
+  const std::string why = WhyNoGpu();
+  if (name == "cuda") {
+    return absl::InvalidArgumentError(absl::StrCat("device is cuda, and there is no GPU: ", why));
+  }
+  LogInfo("there is no GPU, the CPU computes", {{"why", why}});
+  return at::Device(at::kCPU);
 }
 
 int64_t WeightBytes(const std::filesystem::path& folder) {
