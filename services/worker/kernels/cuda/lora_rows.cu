@@ -183,13 +183,11 @@ void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream) {
   const dim3 shrink_grid(BlocksFor(task.most_rank, kFactors), parts, tiles);
   const auto shrink = task.x_is_bf16 ? ShrinkFor<__nv_bfloat16>(task, has_tiles)
                                      : ShrinkFor<float>(task, has_tiles);
-  shrink<<<shrink_grid, kThreads, 0, stream>>>(task);
-  CheckLaunch("LoRA's first product");
+  Launch("LoRA's first product", shrink, {shrink_grid, kThreads}, stream, task);
   const dim3 expand_grid(BlocksFor(widest, kThreads), parts, tiles);
   const auto expand =
       task.y_is_bf16 ? ExpandFor<__nv_bfloat16>(has_tiles) : ExpandFor<float>(has_tiles);
-  expand<<<expand_grid, kThreads, 0, stream>>>(task);
-  CheckLaunch("LoRA's second product");
+  Launch("LoRA's second product", expand, {expand_grid, kThreads}, stream, task);
 }
 
 }  // namespace lathe::worker

@@ -103,8 +103,7 @@ void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream stream) {
     part.out_q += first * task.shape.num_heads * task.shape.head_dim;
     const dim3 grid(static_cast<unsigned>((num_heads + kWarps - 1) / kWarps),
                     static_cast<unsigned>(part.num_rows));
-    kernel<<<grid, kLanes * kWarps, 0, stream>>>(part);
-    CheckLaunch("preparation of queries and keys");
+    Launch("preparation of queries and keys", kernel, {grid, kLanes * kWarps}, stream, part);
   }
 }
 

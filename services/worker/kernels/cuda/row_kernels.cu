@@ -260,8 +260,7 @@ void LaunchRmsNorm(const RmsNormDeviceTask& task, DeviceStream stream) {
   const auto kernel = AreVectors(task.width, task.x, task.y, WeightOf(task.weight))
                           ? RmsNormKernel<Out, kVector>
                           : RmsNormKernel<Out, 1>;
-  kernel<<<static_cast<unsigned>(task.num_rows), kThreads, 0, stream>>>(task);
-  CheckLaunch("RMS norm");
+  Launch("RMS norm", kernel, {static_cast<unsigned>(task.num_rows), kThreads}, stream, task);
 }
 
 template <bool kIsBackward>
@@ -270,7 +269,9 @@ void LaunchGatedActivation(const GatedActivationDeviceTask& task, DeviceStream s
   const bool is_vector = AreVectors(task.width, task.gate, task.up, task.y);
   const dim3 grid(static_cast<unsigned>(task.num_rows),
                   BlocksFor(task.width, kThreads * (is_vector ? kVector : 1)));
-  const auto launch = [&](auto kernel) { kernel<<<grid, kThreads, 0, stream>>>(task); };
+  const auto launch = [&](auto kernel) {
+    Launch("activation of the MLP", kernel, {grid, kThreads}, stream, task);
+  };
   if (task.gate.is_bf16) {
     is_vector ? launch(GatedActivationKernel<__nv_bfloat16, kVector, kIsBackward>)
               : launch(GatedActivationKernel<__nv_bfloat16, 1, kIsBackward>);
@@ -278,7 +279,6 @@ void LaunchGatedActivation(const GatedActivationDeviceTask& task, DeviceStream s
     is_vector ? launch(GatedActivationKernel<float, kVector, kIsBackward>)
               : launch(GatedActivationKernel<float, 1, kIsBackward>);
   }
-  CheckLaunch("activation of the MLP");
 }
 
 template <typename T, bool kIsBackward>
@@ -287,8 +287,8 @@ void LaunchPrepareHeads(const PrepareHeadsDeviceTask& task, DeviceStream stream)
   const auto kernel = task.head_dim == 64    ? PrepareHeadsKernel<T, 64, kIsBackward>
                       : task.head_dim == 128 ? PrepareHeadsKernel<T, 128, kIsBackward>
                                              : PrepareHeadsKernel<T, 256, kIsBackward>;
-  kernel<<<BlocksFor(task.num_rows * task.num_heads, kWarps), kThreads, 0, stream>>>(task);
-  CheckLaunch("norm and rope of heads");
+  Launch("norm and rope of heads", kernel,
+         {BlocksFor(task.num_rows * task.num_heads, kWarps), kThreads}, stream, task);
 }
 
 }  // namespace
@@ -304,8 +304,8 @@ void RmsNormBackwardOnDevice(const RmsNormBackwardDeviceTask& task, DeviceStream
       AreVectors(task.width, task.x, task.dy, task.residual, task.dx, WeightOf(task.weight))
           ? RmsNormBackwardKernel<kVector>
           : RmsNormBackwardKernel<1>;
-  kernel<<<static_cast<unsigned>(task.num_rows), kThreads, 0, stream>>>(task);
-  CheckLaunch("gradient of RMS norm");
+  Launch("gradient of RMS norm", kernel, {static_cast<unsigned>(task.num_rows), kThreads}, stream,
+         task);
 }
 
 void GatedActivationOnDevice(const GatedActivationDeviceTask& task, DeviceStream stream) {

@@ -93,8 +93,7 @@ class BlockTeam {
 // Runs one block per row.
 __global__ void __launch_bounds__(kThreads) SampleRowsKernel(SampleRowsTask task) {
   __shared__ Shared shared;
-  extern __shared__ float stretch_sums[];
-  BlockTeam team(shared, stretch_sums);
+  BlockTeam team(shared, DynamicShared<float>());
   sampling::SampleRow(team, task, blockIdx.x);
 }
 
@@ -104,8 +103,8 @@ void SampleRowsOnDevice(const SampleRowsTask& task, DeviceStream stream) {
   if (task.num_rows == 0) return;
   const int64_t num_stretches = (task.vocab_size + sampling::kStretch - 1) / sampling::kStretch;
   const auto shared_bytes = static_cast<size_t>(num_stretches) * sizeof(float);
-  SampleRowsKernel<<<static_cast<unsigned>(task.num_rows), kThreads, shared_bytes, stream>>>(task);
-  CheckLaunch("draw of tokens");
+  Launch("draw of tokens", SampleRowsKernel,
+         {static_cast<unsigned>(task.num_rows), kThreads, shared_bytes}, stream, task);
 }
 
 }  // namespace lathe::worker

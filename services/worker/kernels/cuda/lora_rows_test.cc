@@ -1,0 +1,204 @@
+// Compares LoRA's products for GPUs, on emulated threads, with sums in doubles.
+#include "services/worker/kernels/cuda/lora_rows.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "services/worker/kernels/emulation/test_rows.h"
+
+namespace lathe::worker {
+namespace {
+
+using emulation::Bf16;
+using emulation::CheckClose;
+using emulation::Contents;
+using emulation::DeviceBuffer;
+using emulation::Floats;
+using emulation::Random;
+using emulation::TestRows;
+
+// One adapter's linear. Rank 0: the adapter does not have it.
+struct Factors {
+  int64_t rank = 0;
+  float scaling = 0;
+  Floats a;    // [rank, in_features]
+  Floats b_t;  // [rank, out_features]
+};
+
+struct Shape {
+  int64_t in_features;
+  std::vector<int64_t> out_features;  // of each part
+  std::vector<int32_t> row_slots;
+};
+
+// Ranks by slot; each part's are rotated by one.
+const std::vector<int64_t> kRanks = {8, 0, 1, 5};
+constexpr int64_t kMostRank = 8;
+
+// A set of adapters and rows, in the memory of the host and of the device.
+template <typename X, typename Y>
+class LoraCase {
+ public:
+  explicit LoraCase(const Shape& shape, int64_t gap)
+      : shape_(shape),
+        num_rows_(static_cast<int64_t>(shape.row_slots.size())),
+        x_(Random<X>(num_rows_ * shape.in_features, 1)),
+        device_x_("x", {num_rows_, shape.in_features, gap}, x_),
+        row_slots_("row_slots", shape.row_slots, Contents::kConstants),
+        products_("products", shape.row_slots.size() * shape.out_features.size() * kMostRank) {
+    for (size_t part = 0; part < shape.out_features.size(); ++part) AddPart(part, gap);
+    MoveEntries();
+  }
+
+  void Run() {
+    LoraRowsTask task = {.x = device_x_.data(),
+                         .x_is_bf16 = std::is_same_v<X, Bf16>,
+                         .y_is_bf16 = std::is_same_v<Y, Bf16>,
+                         .x_stride = device_x_.layout().stride(),
+                         .in_features = shape_.in_features,
+                         .num_rows = num_rows_,
+                         .row_slots = row_slots_.data(),
+                         .slot_stride = num_parts(),
+                         .num_parts = static_cast<int>(num_parts()),
+                         .most_rank = kMostRank,
+                         .products = products_.data()};
+    for (int64_t part = 0; part < num_parts(); ++part) {
+      task.parts[part] = {.y = device_y_[part]->data(),
+                          .y_stride = device_y_[part]->layout().stride(),
+                          .out_features = shape_.out_features[part],
+                          .entries = entries_->data() + part};
+    }
+    AddLoraRowsOnDevice(task, nullptr);
+  }
+
+  int64_t num_parts() const { return static_cast<int64_t>(shape_.out_features.size()); }
+  Floats result(int64_t part) const { return device_y_[part]->numbers(); }
+
+  Floats Expected(int64_t part) const {
+    Floats y = y_[part];
+    const int64_t width = shape_.out_features[part];
+    for (int64_t row = 0; row < num_rows_; ++row) {
+      if (shape_.row_slots[row] < 0) continue;
+      const Factors& factors = factors_[part][shape_.row_slots[row]];
+      std::vector<double> products;
+      for (int64_t factor = 0; factor < factors.rank; ++factor) {
+        products.push_back(Product(row, factors, factor));
+      }
+      for (int64_t output = 0; output < width; ++output) {
+        double sum = y[row * width + output];
+        for (int64_t factor = 0; factor < factors.rank; ++factor) {
+          sum += products[factor] * factors.b_t[factor * width + output];
+        }
+        y[row * width + output] = static_cast<float>(sum);
+      }
+    }
+    return y;
+  }
+
+ private:
+  double Product(int64_t row, const Factors& factors, int64_t factor) const {
+    const int64_t width = shape_.in_features;
+    double product = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      product += double{x_[row * width + i]} * factors.a[factor * width + i];
+    }
+    return product * factors.scaling;
+  }
+
+  void AddPart(size_t part, int64_t gap) {
+    const int64_t outputs = shape_.out_features[part];
+    y_.push_back(Random<Y>(num_rows_ * outputs, 2 + part));
+    device_y_.push_back(std::make_unique<TestRows<Y>>(
+        "y", emulation::RowLayout{num_rows_, outputs, gap}, y_.back(), Contents::kNumbers));
+    std::vector<Factors> all;
+    for (size_t slot = 0; slot < kRanks.size(); ++slot) {
+      const int64_t rank = kRanks[(slot + part) % kRanks.size()];
+      all.push_back({.rank = rank,
+                     .scaling = 0.5f + static_cast<float>(slot),
+                     .a = Random(rank * shape_.in_features, 10 + slot),
+                     .b_t = Random(rank * outputs, 20 + slot)});
+    }
+    factors_.push_back(std::move(all));
+  }
+
+  // Those of a slot are neighbours. The factors of odd slots begin anywhere.
+  void MoveEntries() {
+    std::vector<LoraSlotEntry> entries;
+    for (size_t slot = 0; slot < kRanks.size(); ++slot) {
+      for (const std::vector<Factors>& part : factors_) {
+        const Factors& factors = part[slot];
+        const auto offset = static_cast<int64_t>(slot % 2);
+        const auto move = [&](const char* name, const Floats& numbers) -> const float* {
+          if (numbers.empty()) return nullptr;
+          const emulation::RowLayout layout = {1, static_cast<int64_t>(numbers.size()), 0, offset};
+          device_factors_.push_back(std::make_unique<TestRows<float>>(name, layout, numbers));
+          return device_factors_.back()->data();
+        };
+        entries.push_back(
+            {move("A", factors.a), move("B", factors.b_t), factors.rank, factors.scaling});
+      }
+    }
+    entries_.emplace("entries", entries, Contents::kConstants);
+  }
+
+  const Shape shape_;
+  const int64_t num_rows_;
+  const Floats x_;
+  std::vector<Floats> y_;                      // by part
+  std::vector<std::vector<Factors>> factors_;  // by part and slot
+  TestRows<X> device_x_;
+  DeviceBuffer<int32_t> row_slots_;
+  DeviceBuffer<float> products_;
+  std::vector<std::unique_ptr<TestRows<Y>>> device_y_;
+  std::vector<std::unique_ptr<TestRows<float>>> device_factors_;
+  std::optional<DeviceBuffer<LoraSlotEntry>> entries_;
+};
+
+template <typename X, typename Y>
+void CheckLora(const Shape& shape, int64_t gap) {
+  LoraCase<X, Y> lora(shape, gap);
+  lora.Run();
+  for (int64_t part = 0; part < lora.num_parts(); ++part) {
+    CAPTURE(part);
+    CheckClose<Y>(lora.result(part), lora.Expected(part));
+  }
+}
+
+Floats FirstPart(const Shape& shape) {
+  LoraCase<float, float> lora(shape, 0);
+  lora.Run();
+  return lora.result(0);
+}
+
+}  // namespace
+
+TEST_CASE("GPU kernels, emulated: LoRA's products of rows with an adapter each", "[kernels]") {
+  const int64_t in_features = GENERATE(1, 64, 130, 1100);
+  const auto out_features = GENERATE(values<std::vector<int64_t>>({{33}, {64, 1, 257}}));
+  // One row, some rows, and tiles: of one adapter, of several, without adapters and with a rest.
+  const auto row_slots = GENERATE(values<std::vector<int32_t>>(
+      {{0}, {3, -1, 1, 2, 0}, {0, 0, 0, 0, 3, 3, 3, 3}, {2, 2, 3, 2, -1, -1, -1, -1, 1, 0, 0}}));
+  const auto [gap, seed] = GENERATE(table<int64_t, uint64_t>({{0, 1}, {3, 2}}));
+  CAPTURE(in_features, out_features, row_slots, gap, seed);
+  emulation::SetSeed(seed);
+  const Shape shape = {in_features, out_features, row_slots};
+  CheckLora<float, float>(shape, gap);
+  CheckLora<Bf16, Bf16>(shape, gap);
+}
+
+TEST_CASE("GPU kernels, emulated: a row's LoRA has the same bits beside other rows", "[kernels]") {
+  const Shape tiles = {130, {300}, {0, 0, 0, 0, 0, 0, 0, 0, 0}};
+  const Shape mixed = {130, {300}, {0, 3, 2, 0, -1, 0, 3, 3, 0}};
+  const Shape alone = {130, {300}, {0}};
+  const Floats expected = FirstPart(alone);
+  for (const Shape& shape : {tiles, mixed}) {
+    const Floats all = FirstPart(shape);
+    CHECK(Floats(all.begin(), all.begin() + 300) == expected);
+  }
+}
+
+}  // namespace lathe::worker
