@@ -27,14 +27,21 @@ inline const std::vector<std::string>& TestFamilies() {
   return *families;
 }
 
-inline nlohmann::json TestConfig(const std::string& family, int64_t head_dim) {
-  nlohmann::json config = {{"model_type", family},     {"hidden_act", "silu"},
-                           {"num_hidden_layers", 2},   {"hidden_size", 64},
-                           {"intermediate_size", 48},  {"num_attention_heads", 4},
-                           {"num_key_value_heads", 2}, {"head_dim", head_dim},
-                           {"vocab_size", 96},         {"max_position_embeddings", 512},
-                           {"rms_norm_eps", 1e-5},     {"rope_theta", 1e4},
-                           {"eos_token_id", 95},       {"tie_word_embeddings", family != "llama"}};
+inline nlohmann::json TestConfig(const std::string& family, int64_t head_dim, int64_t num_layers) {
+  nlohmann::json config = {{"model_type", family},
+                           {"hidden_act", "silu"},
+                           {"num_hidden_layers", num_layers},
+                           {"hidden_size", 64},
+                           {"intermediate_size", 48},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", head_dim},
+                           {"vocab_size", 96},
+                           {"max_position_embeddings", 512},
+                           {"rms_norm_eps", 1e-5},
+                           {"rope_theta", 1e4},
+                           {"eos_token_id", 95},
+                           {"tie_word_embeddings", family != "llama"}};
   if (family == "mistral") config["sliding_window"] = 8;
   if (family == "llama") {
     config.update({{"attention_bias", true},
@@ -57,9 +64,10 @@ inline nlohmann::json TestConfig(const std::string& family, int64_t head_dim) {
   return config;
 }
 
-inline DecoderSpec TestFamilySpec(const std::string& family, int64_t head_dim) {
+inline DecoderSpec TestFamilySpec(const std::string& family, int64_t head_dim,
+                                  int64_t num_layers = 2) {
   const TempDir folder;
-  std::ofstream(folder / "config.json") << TestConfig(family, head_dim).dump();
+  std::ofstream(folder / "config.json") << TestConfig(family, head_dim, num_layers).dump();
   const absl::StatusOr<DecoderSpec> spec = ReadModelConfig(folder.path());
   INFO(spec.status());
   REQUIRE(spec.ok());
