@@ -10,6 +10,8 @@
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 
+#include "services/worker/torch/gpu.h"
+
 namespace lathe::worker {
 namespace {
 
@@ -57,7 +59,7 @@ class Deterministic {
 }  // namespace
 
 bool HasFlashAttention(const at::Tensor& q, MatmulArithmetic arithmetic) {
-  return q.is_cuda() && arithmetic == MatmulArithmetic::kBf16 && q.size(2) % 8 == 0 &&
+  return IsGpu(q.device()) && arithmetic == MatmulArithmetic::kBf16 && q.size(2) % 8 == 0 &&
          q.size(2) <= 256;
 }
 

@@ -6,13 +6,14 @@
 #include "services/worker/kernels/cuda/row_kernels.h"
 #include "services/worker/layers/device_stream.h"
 #include "services/worker/torch/aten.h"
+#include "services/worker/torch/gpu.h"
 
 namespace lathe::worker {
 
 // Returns true if the GPU kernels can read x [T, ...]: fp32 or bf16, the numbers of a row
 // contiguous.
 inline bool HasDeviceRows(const at::Tensor& x) {
-  if (!x.is_cuda() || x.stride(-1) != 1) return false;
+  if (!IsGpu(x.device()) || x.stride(-1) != 1) return false;
   if (x.dim() == 3 && x.stride(1) != x.size(2)) return false;
   return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
 }

@@ -4,7 +4,9 @@
 namespace lathe::worker {
 
 DeviceStream CurrentStream(at::Device device) {
-  TORCH_CHECK(false, "no stream of ", device, ": this is a build without CUDA");
+  // The GPU that tests emulate computes in the order of the calls and needs no stream.
+  TORCH_CHECK(device.is_privateuseone(), "no stream of ", device, ": this is a build without CUDA");
+  return nullptr;
 }
 
 }  // namespace lathe::worker

@@ -7,12 +7,13 @@
 #include "services/worker/layers/attention.h"
 #include "services/worker/layers/attention_context.h"
 #include "services/worker/spec/packed_rows.h"
+#include "services/worker/torch/gpu.h"
 
 namespace lathe::worker {
 
 // Returns the dtype of a training pass's activations: see AttentionContext::dtype.
 inline at::ScalarType PackedDtype(at::Device device, MatmulArithmetic attention) {
-  return device.is_cuda() && attention == MatmulArithmetic::kBf16 ? at::kBFloat16 : at::kFloat;
+  return IsGpu(device) && attention == MatmulArithmetic::kBf16 ? at::kBFloat16 : at::kFloat;
 }
 
 class PackedAttention : public AttentionContext {

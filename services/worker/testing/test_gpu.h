@@ -1,6 +1,9 @@
 // Models on a GPU, for tests that need one.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <catch2/catch.hpp>
 
 #include "services/worker/lora/adapter.h"
@@ -10,11 +13,19 @@
 
 namespace lathe::worker {
 
+// Returns the GPU of the program's tests. Programs link test_gpu.cc, for a real one, or the
+// emulated GPU.
+at::Device TestGpu();
+
 // Returns false with a warning if there is no GPU: the case cannot run.
-inline bool HasGpu() {
-  if (at::hasCUDA()) return true;
-  WARN("no GPU here: not run");
-  return false;
+bool HasGpu();
+
+// ||a - b|| / ||b||.
+inline double Distance(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  const at::Tensor expected = b.to(at::kCPU, at::kDouble);
+  const at::Tensor difference = a.to(at::kCPU, at::kDouble) - expected;
+  return (difference.norm() / expected.norm()).item<double>();
 }
 
 // A shape whose heads our kernels take.

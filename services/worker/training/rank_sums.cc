@@ -126,7 +126,9 @@ void SumGradients(Adapter& adapter, const RankGroups& ranks) {
 }
 
 double SumOverRanks(const PerRange<double>& sums, const Adapter& adapter, const RankGroup& tp) {
-  const at::Tensor own = at::full({}, OwnSum(sums, adapter.model()), at::kDouble);
+  const double own_sum = OwnSum(sums, adapter.model());
+  if (tp.is_alone()) return sums[0] + own_sum;  // without a round trip to a GPU
+  const at::Tensor own = at::full({}, own_sum, at::kDouble);
   const at::Tensor all = tp.Gather("adapter sums", own.to(adapter.gradient.device())).cpu();
   double total = sums[0];
   for (int64_t rank = 0; rank < all.numel(); ++rank) total += all.const_data_ptr<double>()[rank];

@@ -24,15 +24,7 @@ constexpr double kFp32Tolerance = 1e-5;
 constexpr double kBf16Tolerance = 0.02;
 constexpr double kEps = 1e-6;
 
-// ||a - b|| / ||b||.
-double Distance(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  const at::Tensor expected = b.to(at::kCPU, at::kDouble);
-  const at::Tensor difference = a.to(at::kCPU, at::kDouble) - expected;
-  return (difference.norm() / expected.norm()).item<double>();
-}
-
-at::Tensor RandomOnGpu(at::IntArrayRef sizes) { return at::randn(sizes).to(at::kCUDA); }
+at::Tensor RandomOnGpu(at::IntArrayRef sizes) { return at::randn(sizes).to(TestGpu()); }
 
 double ToleranceOf(at::ScalarType dtype) {
   return dtype == at::kFloat ? kFp32Tolerance : kBf16Tolerance;
@@ -82,9 +74,9 @@ TEST_CASE("Norm and rope of heads on a GPU equal torch's operations", "[training
   const int64_t head_dim = GENERATE(64, 128, 256);
   const bool has_norm = GENERATE(true, false);
   constexpr int64_t kRows = 21;
-  const RopeTable rope({.theta = 1e4}, head_dim, 64, at::kCUDA);
+  const RopeTable rope({.theta = 1e4}, head_dim, 64, TestGpu());
   QkPreparation preparation{
-      .eps = kEps, .rope = &rope, .positions = at::arange(kRows, at::kLong).to(at::kCUDA)};
+      .eps = kEps, .rope = &rope, .positions = at::arange(kRows, at::kLong).to(TestGpu())};
   if (has_norm) {
     preparation.q_norm = RandomOnGpu({head_dim});
     preparation.k_norm = RandomOnGpu({head_dim});
@@ -154,8 +146,8 @@ TEST_CASE("LoRA's products of bf16 rows on a GPU equal those of fp32 rows", "[tr
   if (!HasGpu()) return;
   const DecoderSpec spec = SpecWithHeads(64);
   const int64_t hidden = spec.hidden_size;
-  const auto first = RandomAdapterOn(at::kCUDA, spec, 8, 1);
-  const auto second = RandomAdapterOn(at::kCUDA, spec, 24, 2);
+  const auto first = RandomAdapterOn(TestGpu(), spec, 8, 1);
+  const auto second = RandomAdapterOn(TestGpu(), spec, 24, 2);
   const auto first_weights = first->Publish();
   const auto second_weights = second->Publish();
   const std::vector<Segment> segments = {
@@ -255,8 +247,8 @@ TEST_CASE("A pass and a step on a GPU are close to those in fp32, with equal bit
   const DecoderSpec spec = SpecWithHeads(GENERATE(64, 128));
   TrainerOptions options{.head_chunk_elements = 50 * spec.vocab_size};
   const Learned expected = Train(at::kCPU, spec, options);
-  const Learned once = Train(at::kCUDA, spec, options);
-  const Learned again = Train(at::kCUDA, spec, options);
+  const Learned once = Train(TestGpu(), spec, options);
+  const Learned again = Train(TestGpu(), spec, options);
   // So little memory that the longest datum, alone in its pass, has both layers recomputed. A job
   // of several data has two gradient buffers.
   const PassMemory memory(spec, options.head_chunk_elements, {.is_bf16 = true});
@@ -268,7 +260,7 @@ TEST_CASE("A pass and a step on a GPU are close to those in fp32, with equal bit
       .max_lora_rank = 8,
       .wants_gradient = true};
   options.arena_bytes = memory.Bytes(longest, /*num_checkpointed=*/2);
-  const Learned recomputed = Train(at::kCUDA, spec, options);
+  const Learned recomputed = Train(TestGpu(), spec, options);
   REQUIRE(once.logprobs.size() == expected.logprobs.size());
   for (size_t i = 0; i < expected.logprobs.size(); ++i) {
     for (size_t j = 0; j < expected.logprobs[i].size(); ++j) {

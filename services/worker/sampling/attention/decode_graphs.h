@@ -6,17 +6,11 @@
 #include <span>
 
 #include "services/worker/models/model.h"
+#include "services/worker/sampling/attention/decode_pass.h"
 #include "services/worker/sampling/cache/kv_cache.h"
 #include "services/worker/torch/aten.h"
 
 namespace lathe::worker {
-
-// One row of a decode pass: the token at the last position of `kv`.
-struct DecodeRow {
-  const KvSequence* kv = nullptr;
-  int32_t token = 0;
-  const AdapterWeights* adapter = nullptr;  // null: the base model
-};
 
 // One graph per number of rows, with and without adapters, recorded when first needed. Row counts
 // are powers of two; a pass is padded to the next one. Inputs that change from pass to pass have

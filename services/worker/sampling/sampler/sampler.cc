@@ -8,6 +8,7 @@
 #include "services/worker/sampling/sampler/device_sampler.h"
 #include "services/worker/sampling/sampler/row_distribution.h"
 #include "services/worker/sampling/sampler/top_filter.h"
+#include "services/worker/torch/gpu.h"
 
 namespace lathe::worker {
 namespace {
@@ -56,7 +57,7 @@ Sampled SampleRow(std::span<const float> logits, const SampleInput& input,
 }  // namespace
 
 TokenSamples SampleTokens(const at::Tensor& logits, std::span<const SampleInput> inputs) {
-  if (logits.is_cuda()) return SampleTokensOnDevice(logits, inputs);
+  if (IsGpu(logits.device())) return SampleTokensOnDevice(logits, inputs);
   const at::Tensor host = logits.to(at::kCPU).contiguous();
   const float* rows = host.const_data_ptr<float>();
   const auto vocab_size = static_cast<size_t>(host.size(1));
