@@ -43,7 +43,7 @@ void CheckClock(at::Device device) {
 TEST_CASE("DeviceClock: marks measure what a CPU does", "[executor]") { CheckClock(at::kCPU); }
 
 TEST_CASE("DeviceClock: marks measure what a GPU does after the host went on", "[executor][gpu]") {
-  if (HasGpu()) CheckClock(at::Device(at::kCUDA, 0));
+  if (HasGpu()) CheckClock(TestGpu());
 }
 
 // A device that does work long after the host has queued it.

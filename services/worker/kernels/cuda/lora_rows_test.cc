@@ -125,7 +125,7 @@ class LoraCase {
     factors_.push_back(std::move(all));
   }
 
-  // Those of a slot are neighbours. The factors of odd slots begin anywhere.
+  // The entries of a slot are neighbours. The factors of odd slots begin anywhere.
   void MoveEntries() {
     std::vector<LoraSlotEntry> entries;
     for (size_t slot = 0; slot < kRanks.size(); ++slot) {

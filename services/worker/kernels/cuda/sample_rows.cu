@@ -1,7 +1,7 @@
 #include "services/worker/kernels/cuda/sample_rows.h"
 
-#include "services/worker/kernels/cuda/sample_row.h"
 #include "services/worker/kernels/cuda/launch.cuh"
+#include "services/worker/kernels/cuda/sample_row.h"
 
 namespace lathe::worker {
 namespace {

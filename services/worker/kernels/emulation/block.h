@@ -1,4 +1,4 @@
-// What a thread of an emulated block sees and may call. Kernels reach it through cuda_runtime.h.
+// The interface of an emulated block to its threads. Kernels reach it through cuda_runtime.h.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Extent {
   unsigned z;
 };
 
-// Those of the running thread.
+// The indices of the running thread.
 struct Indices {
   Index thread;
   Index block;

@@ -1,6 +1,6 @@
-// What g++ calls from kernels that it compiles with -fsanitize=thread,alignment,bounds, in place of
-// the sanitizers' libraries: a function before each load and store, and one for each address that
-// is not aligned and each index that is outside of its array.
+// Functions that kernels call because g++ compiles them with -fsanitize=thread,alignment,bounds.
+// They replace the sanitizers' libraries: one before each load and store, and one for each address
+// that is not aligned and each index that is outside of its array.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

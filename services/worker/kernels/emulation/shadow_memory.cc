@@ -135,7 +135,7 @@ ShadowMemory::Region* ShadowMemory::Find(const void* address) {
 std::optional<std::string> ShadowMemory::NoteByte(const Region& region, Cell& cell, Stamp now,
                                                   AccessKind kind) {
   if (region.is_shared) {
-    // What earlier blocks did to their shared memory is nothing to this one.
+    // A block has shared memory of its own, so accesses of earlier blocks do not count.
     for (Stamp* stamp : {&cell.writer, &cell.readers[0], &cell.readers[1]}) {
       if ((*stamp & ~kAtomicBit) < first_of_block_) *stamp = 0;
     }
