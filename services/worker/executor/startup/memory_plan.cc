@@ -13,7 +13,7 @@ constexpr int64_t kProcessBytes = int64_t{256} << 20;
 constexpr double kGib = 1 << 30;
 // Shares of the memory that weights and sampling passes leave. The arena gets the rest.
 constexpr double kCacheShare = 0.3;
-// The same in a group that only samples. Recorded passes of a GPU take some of the rest.
+// The same in a group that only samples.
 constexpr double kCacheShareAlone = 0.6;
 constexpr double kAdapterShare = 0.3;
 constexpr double kSaveShare = 0.03;
@@ -102,6 +102,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const DecoderSpec& model, const MemoryFact
     if (Share(rest, cache_share) < std::min(least, MostCacheBytes(model, facts.kv_element_bytes))) {
       return TooLittle(facts, plan, static_cast<double>(least) / cache_share, "sample");
     }
+    plan.arena_bytes = rest - plan.kv_cache_bytes - plan.adapter_bytes;
     plan.sampling_chunk_elements = kHeadRows * model.vocab_size;
     plan.head_chunk_elements = plan.sampling_chunk_elements;
     plan.token_budget = kMinTokenBudget;

@@ -19,8 +19,8 @@ struct MemoryFacts {
   int64_t kv_element_bytes = 4;  // size of a number in the KV cache
   int64_t tokens_per_step = 0;   // largest micro-batch whose layer steps do not delay samples
   bool gathers_weights = false;  // FSDP: the weights are sharded, and unsharded for use
-  // The role of the group allows it. One that only trains gets no cache, one that only samples no
-  // arena.
+  // The role of the group allows it. One that only trains gets no cache. One that only samples gets
+  // a small arena, for recorded passes of a GPU.
   bool trains = true;
   bool samples = true;
 };

@@ -79,7 +79,7 @@ TEST_CASE("PlanMemory: a group has memory for what its role does", "[memory]") {
   CHECK(trains.arena_bytes > both.arena_bytes * 3 / 2);
   const MemoryPlan samples = plan(20 * kGib, false, true).value();
   CHECK(samples.kv_cache_bytes > both.kv_cache_bytes * 3 / 2);
-  CHECK(samples.arena_bytes == 0);
+  CHECK(samples.arena_bytes < both.arena_bytes / 3);
   CHECK(samples.save_bytes == 0);
   CHECK(samples.sampling_chunk_elements == both.sampling_chunk_elements);
   for (const MemoryPlan& one : {trains, samples}) CHECK(Sum(one) <= int64_t{18} * kGib);
