@@ -79,51 +79,49 @@ class SimulatedDevice : public DeviceClock {
   Mark next_ = 0;
 };
 
-TEST_CASE("DeviceMeter: a unit counts when the device has done it, and without the gap before it",
-          "[executor]") {
-  SimulatedDevice device;
-  TimeShare share(0.5);
-  CoreCounters counters;
-  DeviceMeter meter(device, share, counters);
-  const auto unit = [&](DeviceUse use, absl::Duration duration) {
+struct Metered {
+  // Runs a unit that takes the host a millisecond.
+  void Unit(DeviceUse use, absl::Duration duration) {
     meter.Begin(use);
     device.Queue(absl::Milliseconds(1), duration);
     meter.End();
-  };
-  unit(DeviceUse::kTraining, absl::Milliseconds(40));
-  CHECK(counters.training_time == absl::ZeroDuration());
-  CHECK(device.host_now == absl::UnixEpoch() + absl::Milliseconds(1));
-  unit(DeviceUse::kSampling, absl::Milliseconds(7));
-  CHECK(device.host_now == absl::UnixEpoch() + absl::Milliseconds(41));
-  CHECK(counters.training_time == absl::Milliseconds(41));
-  CHECK(counters.sampling_time == absl::ZeroDuration());
-  meter.Finish();
-  CHECK(counters.sampling_time == absl::Milliseconds(7));
-  device.host_now += absl::Seconds(1);  // there is nothing to do
-  unit(DeviceUse::kSampling, absl::Milliseconds(5));
-  meter.Finish();
-  CHECK(counters.sampling_time == absl::Milliseconds(13));
-  CHECK(counters.training_time == absl::Milliseconds(41));
+  }
+
+  SimulatedDevice device;
+  TimeShare share{0.5};
+  CoreCounters counters;
+  DeviceMeter meter{device, share, counters};
+};
+
+TEST_CASE("DeviceMeter: a unit counts when the device has done it, and without the gap before it",
+          "[executor]") {
+  Metered m;
+  m.Unit(DeviceUse::kTraining, absl::Milliseconds(40));
+  CHECK(m.counters.training_time == absl::ZeroDuration());
+  CHECK(m.device.host_now == absl::UnixEpoch() + absl::Milliseconds(1));
+  m.Unit(DeviceUse::kSampling, absl::Milliseconds(7));
+  CHECK(m.device.host_now == absl::UnixEpoch() + absl::Milliseconds(41));
+  CHECK(m.counters.training_time == absl::Milliseconds(41));
+  CHECK(m.counters.sampling_time == absl::ZeroDuration());
+  m.meter.Finish();
+  CHECK(m.counters.sampling_time == absl::Milliseconds(7));
+  m.device.host_now += absl::Seconds(1);  // there is nothing to do
+  m.Unit(DeviceUse::kSampling, absl::Milliseconds(5));
+  m.meter.Finish();
+  CHECK(m.counters.sampling_time == absl::Milliseconds(13));
+  CHECK(m.counters.training_time == absl::Milliseconds(41));
 }
 
 TEST_CASE("DeviceMeter: a unit without competition that ends during one is not owed back",
           "[executor]") {
-  SimulatedDevice device;
-  TimeShare share(0.5);
-  CoreCounters counters;
-  DeviceMeter meter(device, share, counters);
-  const auto unit = [&](DeviceUse use, absl::Duration duration) {
-    meter.Begin(use);
-    device.Queue(absl::Milliseconds(1), duration);
-    meter.End();
-  };
-  share.Pick(/*has_training=*/true, /*has_sampling=*/false);
-  unit(DeviceUse::kTraining, absl::Milliseconds(40));
-  CHECK(share.Pick(/*has_training=*/true, /*has_sampling=*/true) == DeviceUse::kSampling);
-  unit(DeviceUse::kSampling, absl::Milliseconds(7));
-  meter.Finish();
-  CHECK(counters.training_time == absl::Milliseconds(41));
-  CHECK(share.Preferred() == DeviceUse::kTraining);
+  Metered m;
+  m.share.Pick(/*has_training=*/true, /*has_sampling=*/false);
+  m.Unit(DeviceUse::kTraining, absl::Milliseconds(40));
+  CHECK(m.share.Pick(/*has_training=*/true, /*has_sampling=*/true) == DeviceUse::kSampling);
+  m.Unit(DeviceUse::kSampling, absl::Milliseconds(7));
+  m.meter.Finish();
+  CHECK(m.counters.training_time == absl::Milliseconds(41));
+  CHECK(m.share.Preferred() == DeviceUse::kTraining);
 }
 
 // A model whose layers run on a simulated device.
