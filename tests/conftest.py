@@ -20,6 +20,8 @@ LONGEST_FIRST = [
     "test_logits.py", "test_merged_export.py",
     # cookbook
     "test_rl.py", "test_distillation.py",
+    # deploy
+    "test_packages.py", "test_traces.py", "test_chart_values.py", "test_helm_lifecycle.py",
 ]
 # Files whose tests share nothing that would be worth keeping together.
 SPLIT = ("test_backup.py", "test_chaos.py", "test_postgres_restarts.py", "test_store_commits.py", "test_d_ranks.py",

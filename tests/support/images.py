@@ -1,13 +1,11 @@
 """Images of Lathe for tests, made from the programs of build/release in an engine of the test's own."""
 
-import fcntl
-import hashlib
 import json
 import os
 import pathlib
 import subprocess
-import time
 
+from support.base_image import base_tar
 from support.lathe_server import BIN, ROOT
 
 # tools/check deploy sets it: all images and packages, instead of those that users need first.
@@ -15,26 +13,8 @@ FULL = os.environ.get("LATHE_DEPLOY_FULL") == "1"
 # Podman takes a name without a registry only so.
 BASE = "localhost/lathe-base:bookworm"
 POSTGRES = "lathe-test-postgres:15"
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lathe"
 DOCKERFILE = ROOT / "deploy/images/Dockerfile"
 TREE = ROOT / "build/packages/tree"
-
-
-def base_tar():
-    """Tar file of the base image. Making it takes a minute, so a machine keeps it for a month."""
-    script = ROOT / "deploy/images/base.sh"
-    key = hashlib.sha256(script.read_bytes()).hexdigest()[:12]
-    tar = CACHE / f"base-{time.strftime('%Y-%m')}-{key}.tar"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "base.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not tar.exists():
-            made = tar.with_name(f"new-{tar.name}")  # mmdebstrap goes by the suffix
-            subprocess.run([script, made], check=True)
-            for older in CACHE.glob("base-*.tar"):
-                older.unlink()
-            made.rename(tar)
-    return tar
 
 
 def make_tree():
