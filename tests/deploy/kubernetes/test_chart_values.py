@@ -10,6 +10,8 @@ from support.helm import CASES, CHART, find, find_kind, helm, refusal, render, r
 from support.lathe_server import BIN
 
 GOOD = "store.existingSecret=database"
+# These start five programs for each file that the chart writes. tools/check deploy takes all cases.
+PROGRAM_CASES = ("full", "jobset", "sqlite")
 WRONG_VALUES = [
     ("gateway.replicaz=2", "additional properties 'replicaz' not allowed"),
     ("engine.replicas=two", "at '/engine/replicas': got string, want integer"),
@@ -80,7 +82,8 @@ def test_helm_lint_has_no_complaint(case):
     assert "[ERROR]" not in run(helm(), "lint", "--strict", CHART, "--values", case).stdout
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+@pytest.mark.parametrize("case", [case if case.stem in PROGRAM_CASES else pytest.param(case, marks=slow_deploy)
+                                  for case in CASES], ids=lambda case: case.stem)
 def test_the_programs_know_every_option_of_the_file_that_the_chart_writes(case, tmp_path):
     """Files of secrets exist only in the cluster; another file stands for them here."""
     secret = tmp_path / "secret"
