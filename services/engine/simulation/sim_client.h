@@ -119,6 +119,8 @@ class SimClient {
   void HandleSession(const Answer& answer);
   // Returns true if a limit has removed the result of `op`.
   bool IsDropped(const ClientOp& op) const;
+  // Returns true if a repetition of `op` may become another request.
+  bool IsForgotten(const ClientOp& op) const;
   // Checks that a request that a limit refused is not in the store as one that runs.
   void CheckNotAccepted(const Submit& submit) const;
   // Records a silence after which the server may have regarded the client as gone.

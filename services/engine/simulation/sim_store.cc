@@ -132,11 +132,11 @@ void SimStore::Write(const DropResult& write) {
   if (it == requests_.end()) return;
   results_.erase(write.request_id);
   it->second.result_bytes = -1;
+  dropped_results_.insert(write.request_id);
 }
 
 bool SimStore::IsResultDropped(const std::string& request_id) const {
-  const auto it = requests_.find(request_id);
-  return it != requests_.end() && it->second.result_bytes < 0;
+  return dropped_results_.count(request_id) > 0;
 }
 
 std::map<std::string, TenantUsage> SimStore::CountUsage() const {

@@ -120,6 +120,7 @@ class SimStore {
   std::map<Key, std::string> request_ids_;
   std::map<std::string, int64_t> num_live_;  // by owner and by tenant
   std::map<std::string, SimResult> results_;
+  std::set<std::string> dropped_results_;  // ids of requests, of replaced ones too
   std::map<std::string, SharedBody> bodies_;
   std::map<std::string, CheckpointRow> checkpoints_;
   std::map<std::string, SamplerRow> samplers_;
