@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import httpx
@@ -30,6 +31,8 @@ PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items()
           for panel in dashboard["panels"] if panel["type"] != "row"]
 # Series that a group of one rank does not have.
 SEVERAL_RANKS = ("lathe_worker_collective_",)
+# Alerts about the machine rather than Lathe, and the free share of the disk under which they fire.
+DISK_ALERTS = {"LatheDiskFills": 0.1, "LatheDiskFull": 0.02}
 # Series that only a service with TLS has.
 WITH_TLS = ("_certificate_expiry_timestamp_seconds",)
 
@@ -169,6 +172,11 @@ def test_every_expression_names_metrics_that_exist(watched):
                 assert types.get(name) == "counter" or types.get(histogram) == "histogram", where
 
 
+def free_share_of_disk():
+    disk = shutil.disk_usage(tempfile.gettempdir())
+    return disk.free / disk.total
+
+
 @needs_prometheus
 def test_every_panel_has_data(watched):
     prometheus, _ = watched
@@ -177,7 +185,12 @@ def test_every_panel_has_data(watched):
     alerts = {rule["alert"] for rule in RULES}
     for where, expression in expressions():
         found = prometheus.query(expression)
-        if where in alerts:
+        if where in DISK_ALERTS:
+            # The machine's disk may be nearly full, and other programs write to it meanwhile.
+            share = free_share_of_disk()
+            assert found or share > DISK_ALERTS[where] - 0.01, (where, share)
+            assert not found or share < DISK_ALERTS[where] + 0.01, (where, share)
+        elif where in alerts:
             assert not found, (where, "fires on a service in good order")
         elif not any(name in expression for name in SEVERAL_RANKS + WITH_TLS):
             assert found, where
