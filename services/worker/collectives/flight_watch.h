@@ -21,11 +21,12 @@ namespace lathe::worker {
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  // Returns true if the device has passed this point. Any thread.
+  // Returns true if the device has passed this point; false also while it is not queued. Any
+  // thread.
   virtual absl::StatusOr<bool> IsPassed() const = 0;
 };
 
-// The collectives that one communicator has queued on its device. The deadline of each
+// The collectives and replays that one communicator has queued on its device. The deadline of each
 // runs from when the device reaches it, because the other ranks do not cause the work before it.
 // Thread-safe.
 class FlightWatch {
@@ -35,7 +36,7 @@ class FlightWatch {
   // `recorder` must outlive this object.
   explicit FlightWatch(FlightRecorder& recorder) : recorder_(recorder) {}
 
-  // Watches what the device does between two points.
+  // Watches what the device does between two points. `end` may be queued later.
   void Add(const CollectiveOperation& operation, std::shared_ptr<const DeviceEvent> begin,
            std::shared_ptr<const DeviceEvent> end);
 

@@ -29,7 +29,7 @@ class FakeEvent : public DeviceEvent {
 struct FakeCall {
   FakeCall(FlightWatch& watch, FlightRecorder& recorder, const std::string& name) {
     const FlightRecorder::Id record = recorder.Queued({.axis = "tp", .name = name});
-    watch.Add({.kind = CollectiveKind::kAllReduceSum,
+    watch.Add({.kind = CollectiveKind::kReplay,
                .name = name,
                .timeout = absl::Seconds(10),
                .record = record},

@@ -11,12 +11,16 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -55,7 +59,7 @@ absl::Status DeadlineIsOver(absl::Duration timeout) {
       absl::StrFormat("deadline of %s is over", absl::FormatDuration(timeout)));
 }
 
-// A point in a stream.
+// A point in a stream, passed once it has been recorded and the stream has reached it.
 class Event : public DeviceEvent {
  public:
   Event() { status_ = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming); }
@@ -64,12 +68,16 @@ class Event : public DeviceEvent {
 
   absl::Status Record(cudaStream_t stream) {
     if (status_ == cudaSuccess) status_ = cudaEventRecord(event_, stream);
+    is_recorded_.store(true, std::memory_order_release);
     return CudaStatus(status_, "cudaEventRecord");
   }
   absl::Status MakeWait(cudaStream_t stream) const {
     return CudaStatus(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
   }
   absl::StatusOr<bool> IsPassed() const override {
+    // CUDA takes an event that was never recorded for one that has passed.
+    if (!is_recorded_.load(std::memory_order_acquire)) return false;
+    RETURN_IF_ERROR(CudaStatus(status_, "cudaEventRecord"));
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) return false;
     RETURN_IF_ERROR(CudaStatus(state, "cudaEventQuery"));
@@ -78,7 +86,8 @@ class Event : public DeviceEvent {
 
  private:
   cudaEvent_t event_ = nullptr;
-  cudaError_t status_ = cudaSuccess;
+  cudaError_t status_ = cudaSuccess;  // not written once is_recorded_ is set
+  std::atomic<bool> is_recorded_ = false;
 };
 
 struct Arguments {
@@ -133,6 +142,8 @@ ncclResult_t Issue(const CollectiveOperation& operation, ncclComm_t comm, cudaSt
       return ncclReduceScatter(a.input, a.output, a.count, a.dtype, ncclSum, comm, stream);
     case CollectiveKind::kBroadcast:
       return ncclBroadcast(a.input, a.output, a.count, a.dtype, operation.root, comm, stream);
+    case CollectiveKind::kReplay:
+      break;
   }
   return ncclInvalidArgument;
 }
@@ -204,7 +215,25 @@ class NcclCollectives : public Collectives {
         c10::cuda::getCurrentCUDAStream(gpu_.index()).stream());
   }
 
-  // Returns the event at the end of the call. During graph capture the call is not watched.
+  // The deadline is that of a single collective: a pass takes a small part of it.
+  absl::Status RunReplay(const CollectiveOperation& operation,
+                         const std::function<void()>& replay) override {
+    const c10::cuda::CUDAGuard guard(gpu_);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
+    const auto begin = std::make_shared<Event>();
+    const auto end = std::make_shared<Event>();
+    RETURN_IF_ERROR(begin->Record(stream));
+    // Watched from here on, so that a launch that blocks is noticed too. For the same reason no
+    // lock is held meanwhile.
+    watch_.Add(operation, begin, end);
+    // Without an end, a replay that throws would count as one that hangs.
+    const absl::Cleanup record_end = [&] { end->Record(stream).IgnoreError(); };
+    replay();
+    return absl::OkStatus();
+  }
+
+  // Returns the event at the end of the call. A call that is being recorded is not watched; its
+  // replays are.
   absl::StatusOr<std::shared_ptr<Event>> Queue(const CollectiveOperation& operation,
                                                cudaStream_t stream) {
     const c10::cuda::CUDAGuard guard(gpu_);
@@ -235,10 +264,19 @@ class NcclCollectives : public Collectives {
                [this](const CollectiveOperation& operation, const absl::Status& status) {
                  // Records the reason first, so that threads released by the abort find it.
                  Fail(operation, status).IgnoreError();
-                 absl::MutexLock lock(&mu_);
-                 ncclCommAbort(comm_);
-                 comm_ = nullptr;
+                 Abort();
                });
+  }
+
+  // NCCL releases the GPU first. Then it waits until nobody has a recording of its calls any more.
+  // So no lock is held: the executor, once released, must find its way out to drop its recordings.
+  void Abort() {
+    ncclComm_t comm = nullptr;
+    {
+      absl::MutexLock lock(&mu_);
+      std::swap(comm, comm_);
+    }
+    ncclCommAbort(comm);
   }
 
   // NCCL need not notice that a peer has died: kernels that exchange over NVLink only wait for it.
