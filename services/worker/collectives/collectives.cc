@@ -54,7 +54,9 @@ absl::Status CheckArguments(CollectiveKind kind, const at::Tensor& input, const 
     return absl::InvalidArgumentError(
         absl::StrFormat("root is %d, must be in [0, %d)", root, world));
   }
-  if (kind == CollectiveKind::kBarrier) return absl::OkStatus();
+  if (kind == CollectiveKind::kBarrier || kind == CollectiveKind::kReplay) {
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(CheckTensor("input", input));
   RETURN_IF_ERROR(CheckTensor("output", output));
   if (input.scalar_type() != output.scalar_type()) {
@@ -86,6 +88,8 @@ const char* NameOf(CollectiveKind kind) {
       return "broadcast";
     case CollectiveKind::kBarrier:
       return "barrier";
+    case CollectiveKind::kReplay:
+      return "replay";
   }
   return "";
 }
@@ -102,6 +106,7 @@ int64_t WireBytes(CollectiveKind kind, int world, int64_t payload_bytes, bool is
     case CollectiveKind::kBroadcast:
       return is_root ? 0 : payload_bytes;
     case CollectiveKind::kBarrier:
+    case CollectiveKind::kReplay:
       return 0;
   }
   return 0;
@@ -147,6 +152,18 @@ absl::StatusOr<PendingCollective> Collectives::StartAllGather(const CollectiveCa
 absl::Status Collectives::Wait(PendingCollective pending) {
   RETURN_IF_ERROR(failure());
   return End(pending.operation_, Finish(pending.operation_, pending.work_.get()));
+}
+
+absl::Status Collectives::Replay(const CollectiveCall& call, const std::function<void()>& replay) {
+  ASSIGN_OR_RETURN(const CollectiveOperation operation,
+                   Begin(CollectiveKind::kReplay, call, at::Tensor(), at::Tensor()));
+  return End(operation, RunReplay(operation, replay));
+}
+
+absl::Status Collectives::RunReplay(const CollectiveOperation&,
+                                    const std::function<void()>& replay) {
+  replay();
+  return absl::OkStatus();
 }
 
 absl::Status Collectives::RunOne(CollectiveKind kind, const CollectiveCall& call,

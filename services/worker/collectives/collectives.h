@@ -29,7 +29,8 @@ enum class CollectiveKind {
   kAllGather,
   kReduceScatterSum,
   kBroadcast,
-  kBarrier
+  kBarrier,
+  kReplay  // see Collectives::Replay
 };
 
 // Returns text such as "all-reduce sum".
@@ -53,7 +54,7 @@ struct CollectiveOperation {
   CollectiveKind kind;
   std::string_view name;
   int64_t number = 0;
-  // Undefined for a barrier. For an in-place collective, `output` is the same tensor.
+  // Undefined for a barrier and a replay. For an in-place collective, `output` is the same tensor.
   at::Tensor input;
   at::Tensor output;
   at::ScalarType dtype = at::ScalarType::Undefined;
@@ -142,10 +143,16 @@ class Collectives {
   // current stream waits, not the caller.
   absl::Status Wait(PendingCollective pending);
 
+  // Calls `replay`, which queues a recording (a CUDA graph) on the current stream and throws what
+  // it will. All collectives of the recording have one deadline together, that of `call`, and one
+  // number: the ranks replay the same recordings. `replay` itself makes no calls.
+  absl::Status Replay(const CollectiveCall& call, const std::function<void()>& replay);
+
   // The limit applies to calls that begin after it is set.
   WaitLimit& wait_limit() { return *wait_limit_; }
 
-  // Counters of the completed calls.
+  // Counters of the completed calls. A recorded collective counts when it is recorded; a replay is
+  // a call without bytes.
   TrafficByName traffic() const;
   CollectiveTotals totals() const;
 
@@ -163,6 +170,10 @@ class Collectives {
   // An all-gather in two steps. Start may do all of it.
   virtual absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) = 0;
   virtual absl::Status Finish(const CollectiveOperation& operation, void* work) = 0;
+  // Calls `replay`. A backend whose Run only queues watches what `replay` queues as it does a
+  // collective. The others need not: their collectives are done, or have failed, on return.
+  virtual absl::Status RunReplay(const CollectiveOperation& operation,
+                                 const std::function<void()>& replay);
   // Returns true if Run only queues the collective. The backend then updates the recorder itself.
   virtual bool only_queues() const { return false; }
 

@@ -41,6 +41,11 @@ void RankGroup::Wait(PendingCollective pending) const {
   ThrowUnlessOk(collectives_->Wait(std::move(pending)));
 }
 
+void RankGroup::Replay(std::string_view name, const std::function<void()>& replay) const {
+  if (is_alone()) return replay();
+  ThrowUnlessOk(collectives_->Replay(name, replay));
+}
+
 void RankGroup::LimitWaits(std::string why) const {
   if (!is_alone()) collectives_->wait_limit().Set(std::move(why));
 }

@@ -1,6 +1,7 @@
 // Collectives as computations use them: they either complete or end the rank.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,9 @@ class RankGroup {
   void Wait(PendingCollective pending) const;
   // `tensor` becomes a copy of the tensor of rank `root`.
   void Broadcast(std::string_view name, int root, const at::Tensor& tensor) const;
+
+  // Calls `replay`, which queues a recording that holds collectives of this group.
+  void Replay(std::string_view name, const std::function<void()>& replay) const;
 
   // Call when this rank may be at another collective than the others. The limit applies to all
   // groups of the rank, see WaitLimit.

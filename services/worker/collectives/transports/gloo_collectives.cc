@@ -81,6 +81,8 @@ class GlooCollectives : public Collectives {
         return SendFromRoot(operation);
       case CollectiveKind::kBarrier:
         return Synchronize(operation);
+      case CollectiveKind::kReplay:
+        break;
     }
     return absl::OkStatus();
   }

@@ -120,6 +120,7 @@ class LocalRendezvous {
         }
         return;
       case CollectiveKind::kBarrier:
+      case CollectiveKind::kReplay:
         return;
     }
   }

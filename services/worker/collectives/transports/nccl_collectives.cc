@@ -11,26 +11,28 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <cstring>
-#include <deque>
-#include <optional>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "services/worker/collectives/flight_watch.h"
 #include "services/worker/torch/device_loss.h"
 
 namespace lathe::worker {
 namespace {
 
-// Polling interval of the watching thread.
-constexpr absl::Duration kWatchPeriod = absl::Milliseconds(20);
 // Timeout of finalizing a communicator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
@@ -57,22 +59,25 @@ absl::Status DeadlineIsOver(absl::Duration timeout) {
       absl::StrFormat("deadline of %s is over", absl::FormatDuration(timeout)));
 }
 
-// A point in a stream.
-class Event {
+// A point in a stream, passed once it has been recorded and the stream has reached it.
+class Event : public DeviceEvent {
  public:
   Event() { status_ = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming); }
-  ~Event() { cudaEventDestroy(event_); }
+  ~Event() override { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
 
   absl::Status Record(cudaStream_t stream) {
     if (status_ == cudaSuccess) status_ = cudaEventRecord(event_, stream);
+    is_recorded_.store(true, std::memory_order_release);
     return CudaStatus(status_, "cudaEventRecord");
   }
   absl::Status MakeWait(cudaStream_t stream) const {
     return CudaStatus(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
   }
-  // Returns true if the device has passed this point.
-  absl::StatusOr<bool> IsPassed() const {
+  absl::StatusOr<bool> IsPassed() const override {
+    // CUDA takes an event that was never recorded for one that has passed.
+    if (!is_recorded_.load(std::memory_order_acquire)) return false;
+    RETURN_IF_ERROR(CudaStatus(status_, "cudaEventRecord"));
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) return false;
     RETURN_IF_ERROR(CudaStatus(state, "cudaEventQuery"));
@@ -81,17 +86,8 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
-  cudaError_t status_ = cudaSuccess;
-};
-
-// A call that is queued on a stream. Its operation holds no tensors, which belong to the caller, as
-// did the name.
-struct Flight {
-  CollectiveOperation operation{.kind = CollectiveKind::kBarrier};
-  std::string name = "none";
-  std::shared_ptr<Event> begin, end;
-  // Time at which the stream was seen to have reached the call.
-  std::optional<absl::Time> started;
+  cudaError_t status_ = cudaSuccess;  // not written once is_recorded_ is set
+  std::atomic<bool> is_recorded_ = false;
 };
 
 struct Arguments {
@@ -146,6 +142,8 @@ ncclResult_t Issue(const CollectiveOperation& operation, ncclComm_t comm, cudaSt
       return ncclReduceScatter(a.input, a.output, a.count, a.dtype, ncclSum, comm, stream);
     case CollectiveKind::kBroadcast:
       return ncclBroadcast(a.input, a.output, a.count, a.dtype, operation.root, comm, stream);
+    case CollectiveKind::kReplay:
+      break;
   }
   return ncclInvalidArgument;
 }
@@ -170,14 +168,12 @@ class NcclCollectives : public Collectives {
         gpu_(gpu),
         ahead_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, gpu.index())),
         token_(at::zeros({1}, at::TensorOptions(at::kByte).device(gpu))),
+        watch_(recorder),
         comm_(comm),
         watcher_("nccl-watch", [this] { Watch(); }) {}
 
   ~NcclCollectives() override {
-    {
-      absl::MutexLock lock(&mu_);
-      is_stopping_ = true;
-    }
+    watch_.Stop();
     watcher_.Join();
     const c10::cuda::CUDAGuard guard(gpu_);
     absl::MutexLock lock(&mu_);
@@ -219,26 +215,40 @@ class NcclCollectives : public Collectives {
         c10::cuda::getCurrentCUDAStream(gpu_.index()).stream());
   }
 
-  // Returns the event at the end of the call. During graph capture the call is not watched.
+  // The deadline is that of a single collective: a pass takes a small part of it.
+  absl::Status RunReplay(const CollectiveOperation& operation,
+                         const std::function<void()>& replay) override {
+    const c10::cuda::CUDAGuard guard(gpu_);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gpu_.index()).stream();
+    const auto begin = std::make_shared<Event>();
+    const auto end = std::make_shared<Event>();
+    RETURN_IF_ERROR(begin->Record(stream));
+    // Watched from here on, so that a launch that blocks is noticed too. For the same reason no
+    // lock is held meanwhile.
+    watch_.Add(operation, begin, end);
+    // Without an end, a replay that throws would count as one that hangs.
+    const absl::Cleanup record_end = [&] { end->Record(stream).IgnoreError(); };
+    replay();
+    return absl::OkStatus();
+  }
+
+  // Returns the event at the end of the call. A call that is being recorded is not watched; its
+  // replays are.
   absl::StatusOr<std::shared_ptr<Event>> Queue(const CollectiveOperation& operation,
                                                cudaStream_t stream) {
     const c10::cuda::CUDAGuard guard(gpu_);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     RETURN_IF_ERROR(CudaStatus(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
-    Flight flight{.operation = operation,
-                  .name = std::string(operation.name),
-                  .begin = std::make_shared<Event>(),
-                  .end = std::make_shared<Event>()};
-    flight.operation.input = flight.operation.output = at::Tensor();
-    RETURN_IF_ERROR(flight.begin->Record(stream));
+    const auto begin = std::make_shared<Event>();
+    auto end = std::make_shared<Event>();
+    RETURN_IF_ERROR(begin->Record(stream));
     absl::MutexLock lock(&mu_);
     if (comm_ == nullptr) return failure();
     RETURN_IF_ERROR(NcclStatus(Issue(operation, comm_, stream), comm_));
     RETURN_IF_ERROR(Settle(comm_, operation.deadline(), operation.timeout));
-    RETURN_IF_ERROR(flight.end->Record(stream));
-    std::shared_ptr<Event> end = flight.end;
+    RETURN_IF_ERROR(end->Record(stream));
     if (capture == cudaStreamCaptureStatusNone) {
-      flights_.push_back(std::move(flight));
+      watch_.Add(operation, begin, end);
     } else {
       recorder().Done(operation.record);
     }
@@ -250,53 +260,31 @@ class NcclCollectives : public Collectives {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     const c10::cuda::CUDAGuard guard(gpu_);
-    while (true) {
-      Flight oldest;
-      absl::Status status;
-      {
-        absl::MutexLock lock(&mu_);
-        if (mu_.AwaitWithTimeout(absl::Condition(&is_stopping_), kWatchPeriod)) return;
-        if (comm_ == nullptr) continue;
-        status = LookLocked();
-        if (status.ok()) continue;
-        if (!flights_.empty()) oldest = flights_.front();
-      }
-      // Records the reason first, so that threads released by the abort find it.
-      oldest.operation.name = oldest.name;
-      Fail(oldest.operation, status).IgnoreError();
-      absl::MutexLock lock(&mu_);
-      ncclCommAbort(comm_);
-      comm_ = nullptr;
-      flights_.clear();
-    }
+    watch_.Run([this] { return AsyncError(); },
+               [this](const CollectiveOperation& operation, const absl::Status& status) {
+                 // Records the reason first, so that threads released by the abort find it.
+                 Fail(operation, status).IgnoreError();
+                 Abort();
+               });
   }
 
-  // Removes the flights that have ended. Returns an error if NCCL reports one or a deadline is
-  // over.
-  absl::Status LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // NCCL releases the GPU first. Then it waits until nobody has a recording of its calls any more.
+  // So no lock is held: the executor, once released, must find its way out to drop its recordings.
+  void Abort() {
+    ncclComm_t comm = nullptr;
+    {
+      absl::MutexLock lock(&mu_);
+      std::swap(comm, comm_);
+    }
+    ncclCommAbort(comm);
+  }
+
+  // NCCL need not notice that a peer has died: kernels that exchange over NVLink only wait for it.
+  absl::Status AsyncError() {
+    absl::MutexLock lock(&mu_);
     ncclResult_t state = ncclSuccess;
     RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_, &state), comm_));
-    RETURN_IF_ERROR(NcclStatus(state, comm_));
-    for (auto flight = flights_.begin(); flight != flights_.end();) {
-      ASSIGN_OR_RETURN(const bool is_over, HasEndedLocked(*flight));
-      flight = is_over ? flights_.erase(flight) : std::next(flight);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<bool> HasEndedLocked(Flight& flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!flight.started.has_value()) {
-      ASSIGN_OR_RETURN(const bool has_begun, flight.begin->IsPassed());
-      if (!has_begun) return false;
-      flight.started = SteadyNow();
-      recorder().Started(flight.operation.record);
-    }
-    ASSIGN_OR_RETURN(const bool has_ended, flight.end->IsPassed());
-    if (has_ended) recorder().Done(flight.operation.record);
-    if (!has_ended && SteadyNow() > *flight.started + flight.operation.timeout) {
-      return DeadlineIsOver(flight.operation.timeout);
-    }
-    return has_ended;
+    return NcclStatus(state, comm_);
   }
 
   void LeaveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -314,12 +302,10 @@ class NcclCollectives : public Collectives {
   const c10::cuda::CUDAStream ahead_;
   const at::Tensor token_;
 
+  FlightWatch watch_;
   absl::Mutex mu_;
-  bool is_stopping_ ABSL_GUARDED_BY(mu_) = false;
   // Null after an abort.
   ncclComm_t comm_ ABSL_GUARDED_BY(mu_);
-  // Calls that have not ended, oldest first.
-  std::deque<Flight> flights_ ABSL_GUARDED_BY(mu_);
   NamedThread watcher_;
 };
 

@@ -42,7 +42,10 @@ TEST_CASE("NCCL collectives: one rank is left with what it has", "[collectives][
   CHECK(waited.ok());
   CHECK(at::equal(other, values));
   CHECK((*rank)->Barrier("barrier").ok());
-  CHECK((*rank)->totals().num_calls == 7);
+  CHECK((*rank)->Replay("replay", [&] { other.add_(values); }).ok());
+  CHECK((*rank)->Barrier("after the replay").ok());
+  CHECK(at::equal(other, values + values));
+  CHECK((*rank)->totals().num_calls == 9);
 }
 
 }  // namespace lathe::worker

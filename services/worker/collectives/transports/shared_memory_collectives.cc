@@ -57,6 +57,8 @@ class SharedMemoryCollectives : public Collectives {
         return ReadRoot(operation);
       case CollectiveKind::kBarrier:
         return Synchronize(operation);
+      case CollectiveKind::kReplay:
+        break;
     }
     return absl::OkStatus();
   }

@@ -52,12 +52,11 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectGloo(
 
 // Connects processes that have a GPU each over NCCL. A build without CUDA returns Unimplemented.
 //
-// Calls are queued on torch's current stream of the GPU and may be captured into CUDA graphs. The
-// replay of a graph has no deadline and is not in the recorder. The deadline of a call runs from
-// when the stream reaches it, because the other ranks do not cause earlier work on the stream.
-// When it expires, or NCCL reports an error, a thread of the communicator calls on_failure. If
-// on_failure returns, that thread aborts the communicator, which releases all threads that wait for
-// the stream.
+// Calls are queued on torch's current stream of the GPU and may be captured into CUDA graphs, which
+// Replay replays. The deadline of a call or a replay runs from when the stream reaches it, because
+// the other ranks do not cause earlier work on the stream. When it expires, or NCCL reports an
+// error, a thread of the communicator calls on_failure. If on_failure returns, that thread aborts
+// the communicator, which releases all threads that wait for the stream.
 //
 // Sums are in NCCL's order. All ranks get the same bits, but they differ from those of other
 // numbers of ranks and of CPUs. NCCL connects over the interface that NCCL_SOCKET_IFNAME names.

@@ -40,7 +40,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
     } else if (!TryRecord(rows, recording)) {
       return {};
     }
-    recording.graph->replay();
+    buffers_.Replay([&] { recording.graph->replay(); });
     return buffers_.logits().narrow(0, 0, num_rows);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 
@@ -55,6 +56,12 @@ class DecodeBuffers {
 
   // Runs the model and writes to the first rows of logits().
   void Forward(Pass& pass) const;
+
+  // Calls `replay`, which queues a recording of Forward. The ranks of axis tp notice one that does
+  // not come.
+  void Replay(const std::function<void()>& replay) const {
+    model_.tp().Replay("decode pass", replay);
+  }
 
   // [most_rows, V] fp32
   const at::Tensor& logits() const { return logits_; }

@@ -78,16 +78,23 @@ class IssueOrder {
 class QueuedCollectives : public Collectives {
  public:
   // `group` is the name of the sub-mesh, different from those of all others. `mesh_rank` is the
-  // rank in the mesh. `inner` and `order` must outlive this object.
+  // rank in the mesh. `inner`, `order` and `recorder` must outlive this object.
   QueuedCollectives(Collectives& inner, std::string group, int mesh_rank, IssueOrder& order,
-                    FlightRecorder& recorder)
+                    FlightRecorder& recorder,
+                    const CollectivesOptions& options = {.timeout = kTestPatience})
       : Collectives(
             SubMesh{.axis = inner.axis(), .ranks = RanksTo(inner.world()), .rank = inner.rank()},
-            {.timeout = kTestPatience}, recorder),
+            options, recorder),
         inner_(inner),
         group_(std::move(group)),
         mesh_rank_(mesh_rank),
         order_(order) {}
+
+ protected:
+  absl::Status Run(const CollectiveOperation& operation) override {
+    Issue(operation);
+    return Execute(operation);
+  }
 
  private:
   static std::vector<int> RanksTo(int world) {
@@ -98,11 +105,6 @@ class QueuedCollectives : public Collectives {
 
   void Issue(const CollectiveOperation& operation) {
     order_.Add(mesh_rank_, absl::StrFormat("%s %d: %s", group_, operation.number, operation.name));
-  }
-
-  absl::Status Run(const CollectiveOperation& operation) override {
-    Issue(operation);
-    return Execute(operation);
   }
 
   absl::StatusOr<std::shared_ptr<void>> Start(const CollectiveOperation& operation) override {
@@ -144,6 +146,7 @@ class QueuedCollectives : public Collectives {
       case CollectiveKind::kBroadcast:
         return inner_.Broadcast(call, root, out);
       case CollectiveKind::kBarrier:
+      case CollectiveKind::kReplay:
         break;
     }
     return inner_.Barrier(call);
