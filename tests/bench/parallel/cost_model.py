@@ -81,8 +81,8 @@ def training(device, shape, mesh, tokens, passes, length):
              "agreement": passes * units * device.step_agreement if tp * fsdp * dp > 1 else 0}
     if tp > 1:
         link = link_of(device, tp, 1)
-        parts["tp"] = passes * seconds_of(link, sum(of_pass["tp"].values()), 4 * shape.layers + 3)
-        parts["tp"] += seconds_of(link, sum(of_step["tp"].values()), 2)
+        parts["tp"] = passes * seconds_of(link, formula.total({"tp": of_pass["tp"]}).bytes, 4 * shape.layers + 3)
+        parts["tp"] += seconds_of(link, formula.total({"tp": of_step["tp"]}).bytes, 2)
     if fsdp > 1:
         # The layers forward and again backward, the embedding once, the head for each half of a
         # chunk, all a block ahead: what computation does not hide.
@@ -93,8 +93,8 @@ def training(device, shape, mesh, tokens, passes, length):
         parts["fsdp"] = passes * max(0, gather - compute)
     if dp * fsdp > 1:
         link = link_of(device, dp * fsdp, tp)
-        parts["dp"] = seconds_of(link, sum(of_step[formula.DATA].values()), 2)
-        parts["dp"] += passes * seconds_of(link, sum(of_pass[formula.DATA].values()), 3)
+        parts["dp"] = seconds_of(link, formula.total({"": of_step[formula.DATA]}).bytes, 2)
+        parts["dp"] += passes * seconds_of(link, formula.total({"": of_pass[formula.DATA]}).bytes, 3)
     return parts
 
 
@@ -102,7 +102,7 @@ def decode(device, shape, tp, rows):
     """Seconds of a pass by part."""
     link = link_of(device, tp, 1)
     read = (2 * numbers(shape)) / tp / device.read
-    traffic = formula.total(formula.decode(shape, rows, {"tp": tp}))
+    traffic = formula.total(formula.decode(shape, rows, {"tp": tp})).bytes
     calls = 2 * shape.layers + 2 if tp > 1 else 0
     return {"compute": read, "tp": seconds_of(link, traffic, calls),
             "agreement": device.step_agreement if tp > 1 else 0}
