@@ -1,5 +1,5 @@
 """Ranks call what the formulas of tests/support/rank_traffic.py say: how often, with how many bytes, and
-what of it runs beside other work. Counted on emulated GPUs."""
+what of it runs beside other work. Counted on emulated GPUs, as tools/scaling_model.py takes it."""
 
 import json
 import math

@@ -1,5 +1,6 @@
 """Calls of collectives and bytes that a rank receives by them, by formula: {axis: {call: Moved}}, under
 the names that lathe_worker_collective_received_bytes_total has. docs/scaling.md explains them.
+tools/scaling_model.py takes times from them.
 
 Ranks divide heads, MLP and vocabulary evenly; `tp` is at most the number of KV heads. `mesh` is a
 dict of axes, missing ones are 1. Leaves out what ranks agree on between passes (axis `control`).
