@@ -1,25 +1,46 @@
-"""Bytes that a rank receives from the others, by formula: {axis: {call: bytes}}, under the names that
-lathe_worker_collective_received_bytes_total has. docs/scaling.md explains them.
+"""Calls of collectives and bytes that a rank receives by them, by formula: {axis: {call: Moved}}, under
+the names that lathe_worker_collective_received_bytes_total has. docs/scaling.md explains them.
+tools/scaling_model.py takes times from them.
 
 Ranks divide heads, MLP and vocabulary evenly; `tp` is at most the number of KV heads. `mesh` is a
 dict of axes, missing ones are 1. Leaves out what ranks agree on between passes (axis `control`).
 """
 
 import json
+import math
 import pathlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
-FP32, INT64 = 4, 8
+BF16, FP32, INT64 = 2, 4, 8
 DATA, ALL = "dp.fsdp", "dp.fsdp.tp"
+BUCKET = 8 << 20  # numbers of a sum of gradients
+VOCABULARY_MULTIPLE = 4  # of a rank's part
+
+
+class Moved(NamedTuple):
+    calls: int
+    bytes: float
+
+    def __mul__(self, times):
+        return Moved(self.calls * times, self.bytes * times)
+
+    def plus(self, other):
+        return Moved(self.calls + other.calls, self.bytes + other.bytes)
 
 
 def all_reduce(ranks, payload):
-    return 2 * payload * (ranks - 1) / ranks
+    return Moved(int(ranks > 1), 2 * payload * (ranks - 1) / ranks)
 
 
 def all_gather(ranks, piece):
     """`piece`: bytes of one rank's."""
-    return piece * (ranks - 1)
+    return Moved(int(ranks > 1), piece * (ranks - 1))
+
+
+def sum_in_buckets(ranks, numbers):
+    return all_reduce(ranks, FP32 * numbers)._replace(
+        calls=math.ceil(numbers / BUCKET) if ranks > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -30,6 +51,7 @@ class Shape:
     kv: int
     mlp: int
     vocab: int
+    tied: bool = True  # embedding and head are one matrix
 
     @staticmethod
     def of(folder):
@@ -38,7 +60,7 @@ class Shape:
         head_dim = config.get("head_dim") or config["hidden_size"] // heads
         return Shape(config["num_hidden_layers"], config["hidden_size"], heads * head_dim,
                      config["num_key_value_heads"] * head_dim, config["intermediate_size"],
-                     config["vocab_size"])
+                     config["vocab_size"], config["tie_word_embeddings"])
 
     def linears(self):
         """Numbers in the matrices of all layers."""
@@ -61,33 +83,34 @@ def forward(shape, rows, tp):
     """Of `rows` through all layers."""
     sum_of_rows = all_reduce(tp, rows * shape.hidden * FP32)
     return {"embedding": sum_of_rows,
-            "output of attention": shape.layers * sum_of_rows,
-            "output of the MLP": shape.layers * sum_of_rows}
+            "output of attention": sum_of_rows * shape.layers,
+            "output of the MLP": sum_of_rows * shape.layers}
 
 
-def forward_backward(shape, tokens, mesh, checkpointed_layers=0):
-    """One pass, each token with one target. `tokens`: of the rank that has most."""
+def forward_backward(shape, tokens, mesh, checkpointed_layers=0, chunks=1):
+    """One pass, each token with one target. `tokens`: of the rank that has most; `chunks`: of the
+    head."""
     tp, data = mesh.get("tp", 1), mesh.get("dp", 1) * mesh.get("fsdp", 1)
     sum_of_rows = all_reduce(tp, tokens * shape.hidden * FP32)
     calls = forward(shape, tokens, tp)
     # Recomputation repeats the first half of a checkpointed layer.
-    calls["output of attention"] += checkpointed_layers * sum_of_rows
-    calls["softmax of the head"] = all_gather(tp, 3 * tokens * 8)
+    calls["output of attention"] = sum_of_rows * (shape.layers + checkpointed_layers)
+    calls["softmax of the head"] = all_gather(tp, 3 * tokens * 8)._replace(
+        calls=chunks * int(tp > 1))
     calls["gradient of the head's input"] = sum_of_rows
-    calls["gradient of the MLP's input"] = shape.layers * sum_of_rows
-    calls["gradient of attention's input"] = shape.layers * sum_of_rows
-    results = all_gather(data, 2 * tokens * FP32)
-    agreement = all_reduce(data, INT64)
-    return {"tp": calls, DATA: {"results of a training pass": results,
-                                "steps of a training pass": 2 * agreement,
-                                "outcome of a training pass": agreement}}
+    calls["gradient of the MLP's input"] = sum_of_rows * shape.layers
+    calls["gradient of attention's input"] = sum_of_rows * shape.layers
+    return {"tp": calls,
+            DATA: {"results of a training pass": all_gather(data, 2 * tokens * FP32),
+                   "steps of a training pass": all_reduce(data, 2 * INT64),
+                   "outcome of a training pass": all_reduce(data, INT64)}}
 
 
 def optim_step(shape, lora_rank, mesh, unembed=True):
     tp, data = mesh.get("tp", 1), mesh.get("dp", 1) * mesh.get("fsdp", 1)
-    summed = all_reduce(tp, FP32 * shape.summed_lora(lora_rank, unembed))
+    summed = sum_in_buckets(tp, shape.summed_lora(lora_rank, unembed))
     return {"tp": {"gradients": summed, "adapter sums": all_gather(tp, 8)},
-            DATA: {"data gradients": all_reduce(data, FP32 * shape.lora(lora_rank, unembed, tp))},
+            DATA: {"data gradients": sum_in_buckets(data, shape.lora(lora_rank, unembed, tp))},
             ALL: {"adapter after step": all_gather(tp * data, 4 * INT64)}}
 
 
@@ -108,50 +131,105 @@ def sampling_pass(mesh):
     return {ALL: {"sampling passes": all_gather(world, 12 * INT64)}}
 
 
-class BaseWeights:
-    """Gathers of a rank of fsdp, of a tied fp32 model on CPUs. Begins after a training pass; calls
-    in the order of the passes."""
+class Use(NamedTuple):
+    """A rank uses a block of base weights in a step of a pass."""
+    step: str  # "embed", "forward", "head" or "backward"
+    block: int
+    waited: Moved  # gathered before the use: nothing hides it
+    ahead: Moved  # of a next block, which is gathered during the use
 
-    def __init__(self, shape, mesh):
+
+NOTHING = Moved(0, 0)
+
+
+class BaseWeights:
+    """Gathers of a rank of fsdp. Begins after a training pass; calls in the order of the passes.
+    `number_bytes`: of a number of a matrix, whose rows are padded to `panel_rows`."""
+
+    def __init__(self, shape, mesh, number_bytes=FP32, panel_rows=64):
         self.ranks, self.layers = mesh.get("fsdp", 1), shape.layers
+        tp = mesh.get("tp", 1)
+
         def matrix(rows, columns):
-            return -(-rows // 64) * 64 * columns * FP32
-        layer = [matrix(shape.q + 2 * shape.kv, shape.hidden) + matrix(shape.hidden, shape.q),
-                 matrix(2 * shape.mlp, shape.hidden), matrix(shape.hidden, shape.mlp)]
-        piece_rows = max(layer) // matrix(64, shape.hidden) * 64
-        pieces = [matrix(min(piece_rows, shape.vocab - row), shape.hidden)
-                  for row in range(0, shape.vocab, piece_rows)]
-        self.blocks = layer * shape.layers + pieces
-        self.tokens = list(range(3 * shape.layers, len(self.blocks)))
+            num_bytes = -(-rows // panel_rows) * panel_rows * columns * number_bytes
+            return -(-num_bytes // 64) * 64
+
+        layer = [matrix((shape.q + 2 * shape.kv) // tp, shape.hidden)
+                 + matrix(shape.hidden, shape.q // tp),
+                 matrix(2 * shape.mlp // tp, shape.hidden), matrix(shape.hidden, shape.mlp // tp)]
+        multiple = tp * VOCABULARY_MULTIPLE if tp > 1 else 1
+        vocab = -(-shape.vocab // multiple) * multiple // tp
+        piece_rows = max(1, max(layer) // matrix(64, shape.hidden)) * 64
+        pieces = [matrix(min(piece_rows, vocab - row), shape.hidden)
+                  for row in range(0, vocab, piece_rows)]
+        self.blocks = layer * shape.layers + pieces * (1 if shape.tied else 2)
+        embedding = len(layer) * shape.layers
+        self.tokens = list(range(embedding, embedding + len(pieces)))
+        self.head = list(range(len(self.blocks) - len(pieces), len(self.blocks)))
         self.held = [0, 1]  # by even and odd numbers
 
-    def _gather(self, blocks):
-        received = 0
-        for block in blocks:
-            if self.held[block % 2] != block:
-                share = -(-self.blocks[block] // 64 // self.ranks) * 64
-                received += all_gather(self.ranks, share)
-            self.held[block % 2] = block
-        return {"fsdp": {"base weights": received}}
+    def _gather(self, block):
+        if self.held[block % 2] == block:
+            return NOTHING
+        self.held[block % 2] = block
+        return all_gather(self.ranks, -(-self.blocks[block] // 64 // self.ranks) * 64)
+
+    def _uses(self, steps):
+        uses = [(step, block) for step, blocks in steps for block in blocks]
+        for (step, block), following in zip(uses, [*uses[1:], (None, None)]):
+            waited = self._gather(block)
+            # It has room if it goes into the buffer that is not in use.
+            has_room = following[1] is not None and following[1] % 2 != block % 2
+            yield Use(step, block, waited, self._gather(following[1]) if has_room else NOTHING)
+
+    def uses(self, half_chunks):
+        """Of a training pass."""
+        layers = [[3 * layer, 3 * layer + 1, 3 * layer + 2] for layer in range(self.layers)]
+        return list(self._uses([("embed", self.tokens),
+                                *(("forward", blocks) for blocks in layers),
+                                *[("head", self.head)] * half_chunks,
+                                *(("backward", blocks[::-1]) for blocks in layers[::-1])]))
 
     def forward_backward(self, half_chunks):
-        layers = list(range(3 * self.layers))
-        return self._gather(self.tokens + layers + self.tokens * half_chunks + layers[::-1])
+        return moved_by(self.uses(half_chunks))
 
     def decode(self):
-        return self._gather(self.tokens + list(range(3 * self.layers)) + self.tokens)
+        layers = list(range(3 * self.layers))
+        return moved_by(self._uses([("embed", self.tokens), ("forward", layers),
+                                    ("head", self.head)]))
+
+
+def moved_by(uses):
+    return add(*({"fsdp": {"base weights": use.waited.plus(use.ahead)}} for use in uses))
 
 
 def add(*traffics):
     total = {}
     for traffic in traffics:
         for axis, calls in traffic.items():
-            for call, num_bytes in calls.items():
+            for call, moved in calls.items():
                 by_call = total.setdefault(axis, {})
-                by_call[call] = by_call.get(call, 0) + num_bytes
-    return {axis: {call: n for call, n in calls.items() if n} for axis, calls in total.items()
-            if any(calls.values())}
+                by_call[call] = by_call.get(call, NOTHING).plus(moved)
+    total = {axis: {call: moved for call, moved in calls.items() if moved.calls}
+             for axis, calls in total.items()}
+    return {axis: calls for axis, calls in total.items() if calls}
 
 
 def total(traffic):
-    return sum(sum(calls.values()) for calls in traffic.values())
+    """Of all calls."""
+    sum_of_all = NOTHING
+    for calls in traffic.values():
+        for moved in calls.values():
+            sum_of_all = sum_of_all.plus(moved)
+    return sum_of_all
+
+
+def units(layers, chunks):
+    """Of a pass with gradients and its preparation, in two units. All ranks agree before each."""
+    return 2 + 1 + layers + 2 * chunks + layers
+
+
+def waits(mesh, chunks):
+    """Times that a pass makes the host wait for a GPU: for the log-probabilities of each chunk of the
+    head; data ranks for both numbers of the steps, the outcome and the results."""
+    return chunks + (4 if mesh.get("dp", 1) * mesh.get("fsdp", 1) > 1 else 0)

@@ -60,6 +60,8 @@ void Record(std::map<std::string, int64_t> DeviceLedger::*column, const std::str
   Ledger& ledger = GlobalLedger();
   const std::lock_guard lock(ledger.mutex);
   ++(ledger.entries.*column)[name];
+  if (column == &DeviceLedger::launches) ++WorkOfThread().num_launches;
+  if (column == &DeviceLedger::readbacks) ++WorkOfThread().num_readbacks;
 }
 
 bool IsOnGpu(const at::Tensor& x) { return x.defined() && x.device() == kGpu; }
@@ -297,6 +299,11 @@ DeviceLedger TakeLedger() {
   Ledger& ledger = GlobalLedger();
   const std::lock_guard lock(ledger.mutex);
   return std::exchange(ledger.entries, {});
+}
+
+ThreadWork& WorkOfThread() {
+  thread_local ThreadWork work;
+  return work;
 }
 
 std::string Describe(const DeviceLedger& ledger) {

@@ -39,6 +39,15 @@ struct DeviceLedger {
 // Returns what was recorded since the last call, and starts anew. All threads share the ledger.
 DeviceLedger TakeLedger();
 
+// Work that one thread queued: that of a rank, if ranks are threads.
+struct ThreadWork {
+  int64_t num_launches = 0;
+  int64_t num_readbacks = 0;
+};
+
+// The calling thread's work so far. A caller that moves data for a test may set it back.
+ThreadWork& WorkOfThread();
+
 // Returns one line for each entry, most frequent first.
 std::string Describe(const DeviceLedger& ledger);
 

@@ -90,7 +90,7 @@ TEST_CASE("Sharded training whose collectives only queue gives what one rank giv
   REQUIRE(expected.size() == 2 * (19 + 9 + 23 + 5));
   const at::Device gpu = EmulatedGpu();
   IssueOrder order;
-  const auto results = AsQueuedMesh(data, tp, order, [&](const RankGroups& ranks) {
+  const auto results = AsQueuedMesh({.fsdp = data, .tp = tp}, order, [&](const RankGroups& ranks) {
     return TrainOnRank(folder.path(), gpu, ranks);
   });
   for (const std::vector<float>& logprobs : results) {
@@ -105,7 +105,7 @@ TEST_CASE("A block that is used before the wait for its gather holds wrong data"
           "[layers][emulated_gpu]") {
   const at::Device gpu = EmulatedGpu();
   IssueOrder order;
-  const auto results = AsQueuedMesh(2, 1, order, [&](const RankGroups& ranks) {
+  const auto results = AsQueuedMesh({.fsdp = 2}, order, [&](const RankGroups& ranks) {
     FsdpUnits units({128, 128}, gpu, ranks.fsdp);
     for (int64_t block = 0; block < 2; ++block) {
       units.Buffer(block).fill_(static_cast<int64_t>(7 + block));
@@ -129,7 +129,7 @@ TEST_CASE("Ranks that issue collectives of two communicators in another order ar
           "[collectives][emulated_gpu]") {
   const bool is_other_order = GENERATE(false, true);
   IssueOrder order;
-  const auto results = AsQueuedMesh(2, 1, order, [&](const RankGroups& ranks) {
+  const auto results = AsQueuedMesh({.fsdp = 2}, order, [&](const RankGroups& ranks) {
     const at::Tensor own = at::full({2}, 1.0 + ranks.all.rank());
     const at::Tensor a = at::empty({2, 2}), b = at::empty({2, 2});
     // Both are pending at once, so no rank waits for the other here. A device may.
