@@ -47,7 +47,7 @@ export function Checkpoints() {
   const [{ data, error }, again] = usePoll("checkpoints", load, kPollMs);
   return <>
     <h1>Checkpoints</h1>
-    {error !== undefined && <Problem error={error} />}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading />
       : data.total === 0 ? <Empty /> : <Shown data={data} changed={again} />}
   </>;

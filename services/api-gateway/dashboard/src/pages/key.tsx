@@ -58,7 +58,7 @@ export function Key() {
   const [{ data, error }] = usePoll("key", getOwnKey, kPollMs);
   return <>
     <h1>Key</h1>
-    {error !== undefined && <Problem error={error} />}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <>
       <div class="grid"><OwnKeyCard own={data} /><Other /></div>
       {data.scopes.includes("admin") && <Audit />}

@@ -114,7 +114,7 @@ export function Overview() {
   const [{ data, error }] = usePoll("overview", load);
   return <>
     <h1>Overview</h1>
-    {error !== undefined && <Problem error={error} />}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <>
       <p class="lead">{sentence(data)}</p>
       <div class="grid">

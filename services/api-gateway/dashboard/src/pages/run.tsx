@@ -147,7 +147,7 @@ export function Run({ id }: { id: string }) {
   const [{ data, error }] = usePoll(id, () => load(id));
   return <>
     {data === undefined && <h1>{id}</h1>}
-    {error !== undefined && <Problem error={error} />}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <Shown id={id} data={data} />}
   </>;
 }

@@ -103,7 +103,7 @@ export function Runs() {
   const [{ data, error }] = usePoll("runs", load, kPollMs);
   return <>
     <h1>Runs</h1>
-    {error !== undefined && <Problem error={error} />}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading />
       : data.runs.length === 0 ? <NoRuns /> : <Shown data={data} />}
   </>;

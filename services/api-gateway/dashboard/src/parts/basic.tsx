@@ -48,8 +48,10 @@ export function Facts({ items }: { items: [string, ComponentChildren][] }) {
   </dl>;
 }
 
-// Says what failed, with what to give to whoever runs the server.
-export function Problem({ error }: { error: ApiError }) {
+// Says what failed, with what to give to whoever runs the server. Over data, the bar's notice
+// suffices for what passes by itself.
+export function Problem({ error, isOverData = false }: { error: ApiError; isOverData?: boolean }) {
+  if (isOverData && error.isPassing) return null;
   return <section class="card problem" role="alert">
     <h2>{error.isPassing ? "No answer for now" : "This cannot be shown"}</h2>
     <p>{error.message}</p>
