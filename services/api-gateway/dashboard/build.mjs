@@ -31,7 +31,13 @@ if (result.warnings.length > 0) process.exit(1);
 
 const names = Object.keys(result.metafile.outputs).map((file) => path.basename(file));
 const named = (end) => names.find((name) => name.startsWith("main-") && name.endsWith(end));
+// What the licences of the bundled packages ask for; /ui/licenses serves it.
+const packages = ["@fontsource-variable/inter", "@fontsource-variable/jetbrains-mono", "@preact/signals",
+  "@preact/signals-core", "preact", "uplot"];
+const texts = await Promise.all(packages.map(async (name) =>
+  `${name}\n\n${await readFile(path.join(folder, "node_modules", name, "LICENSE"), "utf8")}`));
+await writeFile(path.join(out, "licenses.txt"), texts.join(`\n${"-".repeat(80)}\n\n`));
+
 const page = await readFile(path.join(folder, "index.html"), "utf8");
-await mkdir(out, { recursive: true });
 await writeFile(path.join(out, "index.html"),
   page.replace("main.js", named(".js")).replace("main.css", named(".css")));

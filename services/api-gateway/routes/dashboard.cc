@@ -29,9 +29,11 @@ std::vector<Header> SecurityHeaders() {
           {"Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"}};
 }
 
-// The page itself finds out what its address means.
+// The page itself finds out what its address means. Only the licences are another file.
 asio::awaitable<absl::StatusOr<Response>> ServePage(Request& request) {
-  const EmbeddedFile* const page = FindFile(DashboardFiles(), "index.html");
+  const bool is_licenses = request.path == "/ui/licenses";
+  const EmbeddedFile* page = is_licenses ? FindFile(DashboardFiles(), "licenses.txt") : nullptr;
+  if (page == nullptr) page = FindFile(DashboardFiles(), "index.html");
   co_return FileResponse(request, *page, Caching::kRevalidate, SecurityHeaders());
 }
 

@@ -74,6 +74,20 @@ TEST_CASE("Dashboard: each file is served under its name and for good", "[gatewa
   }
 }
 
+TEST_CASE("Dashboard: the licences of its parts are served as text", "[gateway][dashboard]") {
+  const EmbeddedFile* const licenses = FindFile(DashboardFiles(), "licenses.txt");
+  if (licenses == nullptr) return;  // built without the dashboard
+  FakeEngine engine;
+  RunningGateway gateway(engine);
+  HttpClient client(gateway.port());
+  const HttpAnswer answer = Get(client, "/ui/licenses");
+  CHECK(answer.headers.at("content-type") == "text/plain; charset=utf-8");
+  CHECK(absl::StrContains(answer.body, "SIL OPEN FONT LICENSE"));
+  CHECK(absl::StrContains(answer.body, "preact\n"));
+  CheckSecurity(answer);
+  CHECK(Get(client, "/ui/runs/licenses").headers.at("content-type") == "text/html; charset=utf-8");
+}
+
 TEST_CASE("Dashboard: HEAD answers the head alone", "[gateway][dashboard]") {
   FakeEngine engine;
   RunningGateway gateway(engine);

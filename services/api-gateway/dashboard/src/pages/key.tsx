@@ -62,6 +62,7 @@ export function Key() {
     {data === undefined ? error === undefined && <Loading /> : <>
       <div class="grid"><OwnKeyCard own={data} /><Other /></div>
       {data.scopes.includes("admin") && <Audit />}
+      <p class="muted"><a href="/ui/licenses" target="_blank">Licences</a> of what this page is made of</p>
     </>}
   </>;
 }
