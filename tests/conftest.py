@@ -15,6 +15,8 @@ LONGEST_FIRST = [
     "test_external_weights.py", "test_stream_resume.py", "test_sampler_versions.py",
     "test_bad_values.py", "test_retrieve_futures.py", "test_tls.py", "test_launchers.py",
     "test_checkpoints.py", "test_postgres.py",
+    # dashboard
+    "test_source.py", "test_first_page.py",
     # parity
     "test_family_ranks.py", "test_tokenizer.py", "test_ranks.py", "test_gradients.py",
     "test_logits.py", "test_merged_export.py",

@@ -9,7 +9,8 @@
 namespace lathe::gateway {
 namespace {
 
-constexpr int kNoContent = 204;
+// Answers of these statuses have neither a body nor its length.
+bool IsWithoutBody(int status) { return status == 204 || status == 304; }
 
 std::string_view ReasonPhrase(int status) {
   namespace http = boost::beast::http;
@@ -39,7 +40,7 @@ std::string ResponseHead(const Response& response, bool keep_alive) {
   for (const Header& header : response.headers) {
     absl::StrAppend(&head, header.name, ": ", header.value, "\r\n");
   }
-  if (response.status != kNoContent) {
+  if (!IsWithoutBody(response.status)) {
     const int64_t num_bytes =
         response.stream ? response.stream->num_bytes : static_cast<int64_t>(response.body.size());
     if (!response.content_type.empty()) {

@@ -89,8 +89,8 @@ struct Response {
   std::function<void()> on_written;
 };
 
-// Returns the status line and headers of `response`, including the blank line. A 204 has no
-// Content-Length.
+// Returns the status line and headers of `response`, including the blank line. A 204 and
+// a 304 have no Content-Length.
 std::string ResponseHead(const Response& response, bool keep_alive);
 
 }  // namespace lathe::gateway

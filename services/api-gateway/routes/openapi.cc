@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/api-gateway/assets/embedded_file.h"
 #include "services/api-gateway/json/accounts_json.h"
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
@@ -10,7 +11,6 @@
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/json/weights_json.h"
-#include "services/api-gateway/routes/docs_files.h"
 
 namespace lathe::gateway {
 namespace {
@@ -87,7 +87,7 @@ void AddSchemas(OrderedJson* schemas, const BodyFields<T>&... bodies) {
 }  // namespace
 
 std::string OpenApiDocument(const std::vector<Route>& routes) {
-  OrderedJson document = OrderedJson::parse(OpenApiJson());
+  OrderedJson document = OrderedJson::parse(FindFile(DocsFiles(), "openapi.json")->bytes);
   AddSchemas(&document["components"]["schemas"], kCreateSession, kHeartbeat, kFinishSession,
              kAssignProject, kSearchSessions, kCreateModel, kUnloadModel, kGetInfo, kOptimStep,
              kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,

@@ -55,6 +55,7 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
+std::vector<Route> DashboardRoutes(const RouteContext& context);
 
 // Appends the routes that describe all of `routes`.
 void AddDocsRoutes(std::vector<Route>& routes);
@@ -66,7 +67,7 @@ inline std::vector<Route> AllRoutes(const RouteContext& context) {
   std::vector<Route> all;
   for (const auto list : {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes,
                           SamplingRoutes, FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes,
-                          TenantRoutes, AccountRoutes, TraceRoutes}) {
+                          TenantRoutes, AccountRoutes, TraceRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }

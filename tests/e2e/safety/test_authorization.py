@@ -128,6 +128,9 @@ MATRIX = [
         CHECKPOINT + "/publish", 204),
     Row("GET /docs", None), Row("GET /docs/page.js", None), Row("GET /docs/page.css", None),
     Row("GET /docs/openapi.json", None),
+    Row("GET /", None, path="/", status=303), Row("GET /ui", None), Row("GET /ui/{page}", None, path="/ui/runs"),
+    Row("GET /ui/runs/{run_id}", None, path="/ui/runs/{model}"),
+    Row("GET /ui/assets/{file}", None, path="/ui/assets/absent", status=404),
     # These end the owner's objects, so they come last.
     Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}", WRITE, None, CHECKPOINT, 204),
     Row("POST unload_model", TRAIN, {"model_id": "{model}"}),

@@ -1,0 +1,133 @@
+// Calls of the public API, with its types. Nothing here is out of a script's reach.
+import type { components } from "lathe-api";
+import { key, signOut } from "./session";
+
+type Schemas = components["schemas"];
+export type Run = Schemas["TrainingRun"];
+export type Checkpoint = Schemas["Checkpoint"];
+export type Session = Schemas["SessionSummary"];
+export type Model = Schemas["CapabilitiesResponse"]["supported_models"][number];
+export type UsageEvent = Schemas["UsageEvent"];
+export type Storage = Schemas["CheckpointStorageResponse"]["data"][number];
+
+export interface OwnKey {
+  name: string;
+  lathe_key_id: string;
+  scopes: string[];
+  created_at: string;
+  expires_at: string | null;
+  details: { org_details: { name: string } };
+}
+
+export interface AuditEntry {
+  timestamp: string;
+  event: string;
+  event_details: Record<string, string>;
+}
+
+export class ApiError extends Error {
+  constructor(
+    // 0: no answer at all.
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly hint: string = "",
+    readonly requestId: string = "",
+  ) {
+    super(message);
+  }
+
+  // True if the same request may succeed later.
+  get isPassing(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+async function errorOf(response: Response): Promise<ApiError> {
+  try {
+    const { error } = await response.json() as Schemas["Error"];
+    return new ApiError(response.status, error.code, error.message, error.hint, error.request_id);
+  } catch {
+    return new ApiError(response.status, "unknown", `the server answered ${response.status}`);
+  }
+}
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const headers: Record<string, string> = { "X-API-Key": key.value };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const sent = key.value;
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method, headers, body: body === undefined ? null : JSON.stringify(body),
+      cache: "no-store", signal: AbortSignal.timeout(30_000),
+    });
+  } catch {
+    throw new ApiError(0, "unreachable", "the server does not answer");
+  }
+  if (response.ok) return (response.status === 204 ? undefined : await response.json()) as T;
+  const error = await errorOf(response);
+  // An answer to an earlier key says nothing about the present one.
+  if (error.status === 401 && sent === key.value) signOut("The server no longer accepts this key.");
+  throw error;
+}
+
+const get = <T>(path: string): Promise<T> => call<T>("GET", path);
+const named = (path: string, id: string): string => path + encodeURIComponent(id);
+
+export const listRuns = (limit: number): Promise<Schemas["ListTrainingRunsResponse"]> =>
+  get(`/api/v1/training_runs?limit=${limit}`);
+export const getRun = (id: string): Promise<Run> => get(named("/api/v1/training_runs/", id));
+export const listModels = async (): Promise<Model[]> =>
+  (await get<Schemas["CapabilitiesResponse"]>("/api/v1/get_server_capabilities")).supported_models;
+export const listCheckpoints = (limit: number): Promise<Schemas["ListCheckpointsResponse"]> =>
+  get(`/api/v1/checkpoints?limit=${limit}`);
+export const listRunCheckpoints = async (id: string): Promise<Checkpoint[]> =>
+  (await get<Schemas["ListCheckpointsResponse"]>(
+    `${named("/api/v1/training_runs/", id)}/checkpoints`)).checkpoints;
+export const getOwnKey = (): Promise<OwnKey> => get("/api/v1/auth/apikey/me");
+export const listStorage = async (): Promise<Storage[]> =>
+  (await get<Schemas["CheckpointStorageResponse"]>("/api/v1/billing/usage/checkpoints/current")).data;
+export const listAudit = async (day: string): Promise<AuditEntry[]> =>
+  (await get<{ entries: AuditEntry[] }>(`/api/v1/audit?day=${encodeURIComponent(day)}`)).entries;
+
+export async function listUsage(from: Date, to: Date): Promise<UsageEvent[]> {
+  const hour = (time: Date): string => encodeURIComponent(time.toISOString().replace(/\.\d+/, ""));
+  const path = `/api/v1/billing/usage/events?starting_on=${hour(from)}&ending_before=${hour(to)}`;
+  return (await get<Schemas["ListUsageResponse"]>(path)).data;
+}
+
+// The session of a run. A run's id is {session_id}:train:{number}.
+export const sessionOf = (runId: string): string => runId.split(":train:")[0] ?? runId;
+
+// Sessions by id, newest first, until those of all `runs` are there.
+export async function sessionsOf(runs: Run[]): Promise<Map<string, Session>> {
+  const kMaxPages = 5;
+  const missing = new Set(runs.map((run) => sessionOf(run.training_run_id)));
+  const sessions = new Map<string, Session>();
+  let cursor: Schemas["SessionCursor"] | null = null;
+  for (let page = 0; page < kMaxPages && missing.size > 0; ++page) {
+    const answer: Schemas["SearchSessionsResponse"] = await call("POST", "/api/v1/sessions/search",
+      cursor === null ? { limit: 200 } : { limit: 200, cursor });
+    for (const session of answer.sessions) {
+      missing.delete(session.session_id);
+      sessions.set(session.session_id, session);
+    }
+    cursor = answer.next_cursor;
+    if (cursor === null) break;
+  }
+  return sessions;
+}
+
+const checkpointPath = (checkpoint: Checkpoint): string => {
+  const [kind = "", name = ""] = checkpoint.checkpoint_id.split("/");
+  return `${named("/api/v1/training_runs/", runOf(checkpoint))}/checkpoints/` +
+    `${encodeURIComponent(kind)}/${encodeURIComponent(name)}`;
+};
+// tinker://RUN/KIND/NAME
+export const runOf = (checkpoint: Checkpoint): string =>
+  checkpoint.tinker_path.replace("tinker://", "").split("/")[0] ?? "";
+export const deleteCheckpoint = (checkpoint: Checkpoint): Promise<void> =>
+  call("DELETE", checkpointPath(checkpoint));
+export const publishCheckpoint = (checkpoint: Checkpoint, isPublic: boolean): Promise<void> =>
+  call(isPublic ? "POST" : "DELETE", `${checkpointPath(checkpoint)}/publish`);

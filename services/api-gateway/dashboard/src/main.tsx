@@ -1,0 +1,46 @@
+// Starts the dashboard: the address decides which page is shown.
+import "./tokens.css";
+import "./page.css";
+import { type ComponentChildren, render } from "preact";
+import { listenToKeys } from "./keyboard";
+import { Card } from "./parts/basic";
+import { Shell } from "./parts/shell";
+import { Checkpoints } from "./pages/checkpoints";
+import { Key } from "./pages/key";
+import { Overview } from "./pages/overview";
+import { Run } from "./pages/run";
+import { Runs } from "./pages/runs";
+import { SignIn } from "./pages/sign_in";
+import { listen, place } from "./router";
+import { key } from "./session";
+
+function NoPage() {
+  return <><h1>No such page</h1><Card title="What there is"><p><a href="/ui">The overview</a> leads to every page.</p></Card></>;
+}
+
+// Title and contents of an address.
+function pageAt([first = "", id, ...rest]: string[]): [string, ComponentChildren] {
+  if (key.value === "") return ["Sign in", <SignIn />];
+  if (first === "runs" && id !== undefined && rest.length === 0) return [`Run ${id}`, <Run key={id} id={id} />];
+  if (id !== undefined) return ["No such page", <NoPage />];
+  switch (first) {
+    case "": return ["", <Overview />];
+    case "runs": return ["Runs", <Runs />];
+    case "checkpoints": return ["Checkpoints", <Checkpoints />];
+    case "key": return ["Key", <Key />];
+    default: return ["No such page", <NoPage />];
+  }
+}
+
+function Page() {
+  const [title, contents] = pageAt(place.value.segments);
+  return <Shell title={title}>{contents}</Shell>;
+}
+
+const root = document.getElementById("page");
+if (root !== null) {
+  root.replaceChildren();
+  listen();
+  listenToKeys();
+  render(<Page />, root);
+}

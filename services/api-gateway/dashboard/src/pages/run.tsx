@@ -1,0 +1,153 @@
+// One run: how it is, where its steps go, its requests, checkpoints and facts.
+import { getRun, listRunCheckpoints, type Run as RunRow, sessionsOf, type Session } from "../api";
+import { LineChart } from "../charts/line_chart";
+import { number, plural, seconds } from "../format";
+import { CheckpointTable } from "../parts/checkpoint_table";
+import { Card, Facts, Figures, Loading, Problem, State, Time } from "../parts/basic";
+import { Table } from "../parts/table";
+import { usePoll } from "../poll";
+import { place, runAddress } from "../router";
+import { type Asked, listRequests, type Requests } from "../requests";
+import { nameOf, sessionIn, stateOf } from "../run_names";
+
+const kNumShown = 200;
+const kTabs: [string, string][] = [["", "Charts"], ["requests", "Requests"], ["checkpoints", "Checkpoints"], ["config", "Config"]];
+
+interface Loaded {
+  run: RunRow;
+  sessions: Map<string, Session>;
+  requests: Requests;
+}
+
+async function load(id: string): Promise<Loaded> {
+  const [run, requests] = await Promise.all([getRun(id), listRequests(id)]);
+  return { run, sessions: await sessionsOf([run]), requests };
+}
+
+const isStep = (asked: Asked): boolean => asked.operation === "optim_step";
+const isDone = (asked: Asked): boolean => asked.outcome !== "unfinished";
+const spent = (asked: Asked, stage: string): number =>
+  asked.stages.filter(({ name }) => name === stage).reduce((sum, { seconds: one }) => sum + one, 0);
+
+// Percentage of the requests' time that they waited for the worker.
+function waitShare(asked: Asked[]): string {
+  const all = asked.reduce((sum, one) => sum + one.seconds, 0);
+  const waited = asked.reduce((sum, one) => sum + spent(one, "queued"), 0);
+  return all === 0 ? "–" : `${number(100 * waited / all)} %`;
+}
+
+function Now({ data: { requests: { asked } } }: { data: Loaded }) {
+  const done = asked.filter(isDone);
+  const failed = done.filter(({ outcome }) => outcome.endsWith("_error")).length;
+  const tokens = done.reduce((sum, one) => sum + one.tokens, 0);
+  return <Figures items={[
+    ["Steps", number(asked.filter(isStep).filter(isDone).length)],
+    ["Tokens", number(tokens)],
+    ["Requests", <>{number(done.length)} <small>{number(asked.length - done.length)} unfinished</small></>],
+    ["Waited for the worker", waitShare(done)],
+    ["Failed", number(failed)],
+  ]} />;
+}
+
+const kStages = ["accept", "queued", "on worker", "commit", "deliver"];
+
+function StageChart({ operation, asked }: { operation: string; asked: Asked[] }) {
+  const shown = asked.slice(-kNumShown);
+  const lines = kStages.map((name) => ({ name, values: shown.map((one) => spent(one, name)) }));
+  return <Card title={operation} note={`seconds of each stage, ${plural(shown.length, "request")}`}>
+    <LineChart xName="seq_id" xs={shown.map(({ seqId }) => seqId)} lines={lines} show={seconds} />
+  </Card>;
+}
+
+function Charts({ requests: { asked } }: { requests: Requests }) {
+  const operations = [...new Set(asked.map(({ operation }) => operation))];
+  const drawn = operations.map((operation) =>
+    ({ operation, of: asked.filter((one) => one.operation === operation && isDone(one)) }))
+    .filter(({ of }) => of.length > 1);
+  if (drawn.length === 0) {
+    return <Card title="No steps yet"><p>Two requests of one kind make a chart of where their time goes.
+      Each forward_backward and optim_step of the program is a request.</p></Card>;
+  }
+  return <div class="grid">
+    {drawn.map(({ operation, of }) => <StageChart key={operation} operation={operation} asked={of} />)}
+  </div>;
+}
+
+function RequestTable({ requests }: { requests: Requests }) {
+  if (requests.asked.length === 0) {
+    return <Card title="No requests"><p>The engine keeps the last requests of each session, and none over a restart of its own.</p></Card>;
+  }
+  const newest = requests.asked.slice(-kNumShown).reverse();
+  return <Card title="Requests" note={`the newest ${number(newest.length)}`}>
+    {requests.missing !== "" && <p class="muted">{requests.missing}</p>}
+    <Table label="Requests" rows={newest} id={(asked) => String(asked.number)} columns={[
+      { name: "Operation", show: ({ operation, seqId }) => <>{operation} <small>seq_id {number(seqId)}</small></> },
+      { name: "Outcome", show: ({ outcome }) => outcome },
+      { name: "Accepted", show: ({ acceptedAt }) => <Time at={acceptedAt} /> },
+      { name: "Tokens", isNumber: true, show: ({ tokens }) => number(tokens) },
+      { name: "Took", isNumber: true, show: (asked) => seconds(asked.seconds) },
+      { name: "Longest stage", show: ({ stages }) => {
+        const longest = stages.reduce((a, b) => b.seconds > a.seconds ? b : a, { name: "", seconds: 0 });
+        return longest.name === "" ? "" : `${longest.name} ${seconds(longest.seconds)}`;
+      } },
+    ]} />
+  </Card>;
+}
+
+function Checkpoints({ id }: { id: string }) {
+  const [{ data, error }, again] = usePoll(id, () => listRunCheckpoints(id));
+  if (data === undefined) return error === undefined ? <Loading /> : <Problem error={error} />;
+  if (data.length === 0) {
+    return <Card title="No checkpoints"><p><code>save_state</code> and <code>save_weights_for_sampler</code> make them.</p></Card>;
+  }
+  return <Card title="Checkpoints"><CheckpointTable checkpoints={data} changed={again} /></Card>;
+}
+
+function Config({ run, session }: { run: RunRow; session: Session | undefined }) {
+  const metadata = Object.entries({ ...session?.user_metadata, ...run.user_metadata });
+  return <div class="grid">
+    <Card title="Run"><Facts items={[
+      ["Run", <code>{run.training_run_id}</code>],
+      ["Base model", <code>{run.base_model}</code>],
+      ["LoRA rank", run.lora_rank ?? "no LoRA"],
+      ["Owner", run.model_owner],
+      ["Project", session?.project_id === undefined || session.project_id === "" ? "none" : session.project_id],
+      ["Session since", session === undefined ? "unknown" : <Time at={session.created_at} />],
+    ]} /></Card>
+    <Card title="Metadata">{metadata.length === 0 ? <p class="muted">The program gave none (<code>user_metadata</code>).</p>
+      : <Facts items={metadata.map(([name, value]) => [name, value])} />}</Card>
+  </div>;
+}
+
+function Tab({ name, id, data }: { name: string; id: string; data: Loaded }) {
+  if (name === "requests") return <RequestTable requests={data.requests} />;
+  if (name === "checkpoints") return <Checkpoints id={id} />;
+  if (name === "config") return <Config run={data.run} session={sessionIn(data.sessions, data.run)} />;
+  return <Charts requests={data.requests} />;
+}
+
+function Shown({ id, data }: { id: string; data: Loaded }) {
+  const tab = place.value.query.get("tab") ?? "";
+  const { mood, word } = stateOf(data.run, data.sessions);
+  return <>
+    <div>
+      <h1>{nameOf(data.run, data.sessions)}</h1>
+      <p class="lead"><State mood={mood}>{word}</State> · <code>{data.run.base_model}</code> · rank {data.run.lora_rank ?? "–"}
+        {" "}· {data.run.model_owner} · last heard of <Time at={data.run.last_request_time} /></p>
+    </div>
+    <Now data={data} />
+    <nav class="tabs" aria-label="Run">{kTabs.map(([name, title]) =>
+      <a key={name} href={runAddress(id) + (name === "" ? "" : `?tab=${name}`)}
+        aria-current={name === tab ? "page" : undefined}>{title}</a>)}</nav>
+    <Tab name={tab} id={id} data={data} />
+  </>;
+}
+
+export function Run({ id }: { id: string }) {
+  const [{ data, error }] = usePoll(id, () => load(id));
+  return <>
+    {data === undefined && <h1>{id}</h1>}
+    {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
+    {data === undefined ? error === undefined && <Loading /> : <Shown id={id} data={data} />}
+  </>;
+}

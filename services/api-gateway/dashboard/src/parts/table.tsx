@@ -1,0 +1,71 @@
+// Tables: cards on a phone, and rows that j, k and Enter walk through.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { isTyping } from "../keyboard";
+import { go } from "../router";
+
+export interface Column<Row> {
+  name: string;
+  isNumber?: boolean;
+  show: (row: Row) => ComponentChildren;
+}
+
+export interface TableProps<Row> {
+  label: string;
+  columns: Column<Row>[];
+  rows: Row[];
+  id: (row: Row) => string;
+  // Where Enter leads; absent: rows are not selected.
+  address?: (row: Row) => string;
+}
+
+// True if Enter means something where the focus is.
+const isOnControl = (event: KeyboardEvent): boolean =>
+  event.target instanceof Element && event.target.closest("a, button") !== null;
+
+// Returns the number of the selected row; -1: none.
+function useSelection(addresses: string[]): number {
+  const [selected, show] = useState(-1);
+  // The next key may come before the next drawing.
+  const now = useRef({ selected, addresses });
+  now.current.addresses = addresses;
+  useEffect(() => {
+    const select = (row: number): void => {
+      now.current.selected = Math.max(0, Math.min(row, now.current.addresses.length - 1));
+      show(now.current.selected);
+    };
+    const onKey = (event: KeyboardEvent): void => {
+      if (isTyping(event) || now.current.addresses.length === 0) return;
+      if (event.key === "j") select(now.current.selected + 1);
+      else if (event.key === "k") select(now.current.selected - 1);
+      else if (event.key === "Enter" && !isOnControl(event)) {
+        const address = now.current.addresses[now.current.selected];
+        if (address !== undefined) go(address);
+      }
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+  return Math.min(selected, addresses.length - 1);
+}
+
+export function Table<Row>({ label, columns, rows, id, address }: TableProps<Row>) {
+  const selected = useSelection(address === undefined ? [] : rows.map(address));
+  useEffect(() => {
+    document.querySelector('tr[aria-current]')?.scrollIntoView({ block: "nearest" });
+  }, [selected]);
+  const style = (column: Column<Row>): string => column.isNumber === true ? "number" : "";
+  return <div class="wide" role="group" aria-label={label} tabIndex={0}>
+    <table class="cards">
+      <thead><tr>
+        {columns.map((column) => <th key={column.name} scope="col" class={style(column)}>{column.name}</th>)}
+      </tr></thead>
+      <tbody>
+        {rows.map((row, index) => <tr key={id(row)} aria-current={index === selected ? "true" : undefined}>
+          {columns.map((column) =>
+            <td key={column.name} class={style(column)} data-label={column.name}><div>{column.show(row)}</div></td>)}
+        </tr>)}
+      </tbody>
+    </table>
+  </div>;
+}
