@@ -127,9 +127,10 @@ class Executor::Thread {
   }
 
   // Reports the first disagreement, unless this rank was asked to stop: the others may have stopped
-  // before.
+  // before. Any thread. With NCCL, another thread calls it before it ends the collective, and the
+  // pass goes on with whatever is in memory. So no report is sent afterwards.
   void OnDisagreement(const absl::Status& status) {
-    if (stopping_ || disagrees_.exchange(true)) return;
+    if (disagrees_.exchange(true) || stopping_) return;
     peers_.on_disagreement(status);
   }
 
@@ -399,7 +400,7 @@ class Executor::Thread {
   }
 
   void SendReports(std::vector<ReportEvent> reports) {
-    if (!leads()) return;
+    if (!leads() || disagrees_) return;
     for (ReportEvent& report : reports) listener_.on_report(std::move(report));
   }
 
