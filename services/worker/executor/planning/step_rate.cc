@@ -10,6 +10,8 @@ namespace lathe::worker {
 namespace {
 
 constexpr int64_t kMeasuredTokens = 256;
+// A GPU computes 256 rows of a layer in less time than the host takes to launch the kernels.
+constexpr int64_t kMeasuredTokensOnGpu = 2048;
 constexpr int kMeasurements = 3;  // the first one also reads the weights from disk
 // The backward step computes attention twice more, and LoRA's products.
 constexpr double kBackwardCost = 1.5;
@@ -25,7 +27,8 @@ int64_t PowerOfTwoBelow(double rows) {
 }  // namespace
 
 absl::Duration MeasureLayerRow(const Model& model) {
-  const int64_t num_tokens = std::min(kMeasuredTokens, model.spec().max_position_embeddings);
+  const int64_t most_tokens = model.device().is_cpu() ? kMeasuredTokens : kMeasuredTokensOnGpu;
+  const int64_t num_tokens = std::min(most_tokens, model.spec().max_position_embeddings);
   const auto index = at::TensorOptions().dtype(at::kLong).device(model.device());
   const PackedRows rows{.tokens = at::zeros({num_tokens}, index),
                         .positions = at::arange(num_tokens, index),

@@ -9,7 +9,7 @@
 namespace lathe::worker {
 
 // Returns the time of one row in a forward step of one layer, measured over a few steps of some
-// hundred rows.
+// hundred rows, or some thousand on a GPU.
 absl::Duration MeasureLayerRow(const Model& model);
 
 // Returns the number of tokens whose backward step of one layer takes about `duration`. Both
