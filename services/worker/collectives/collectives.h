@@ -77,6 +77,8 @@ int64_t WireBytes(CollectiveKind kind, int world, int64_t payload_bytes, bool is
 struct CollectivesOptions {
   // Timeout of a call that sets none. It includes the wait for slower ranks.
   absl::Duration timeout = absl::Seconds(10);
+  // Time for NCCL to connect, which takes seconds for each of its algorithms.
+  absl::Duration connect_timeout = absl::Seconds(60);
   // Called once, with the first failure, after that failure and the recorder's dump are logged.
   // Code that ends the process belongs here. With NCCL the call may come from another thread.
   std::function<void(const absl::Status&)> on_failure = [](const absl::Status&) {};

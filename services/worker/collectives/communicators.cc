@@ -40,8 +40,10 @@ class Connector {
   absl::StatusOr<std::unique_ptr<Collectives>> Connect(const SubMesh& place, bool moves_cpu_tensors,
                                                        absl::Duration timeout) const {
     if (place.world() == 1) return nullptr;
-    const CollectivesOptions collectives{
-        .timeout = timeout, .on_failure = options_.on_failure, .wait_limit = wait_limit_};
+    const CollectivesOptions collectives{.timeout = timeout,
+                                         .connect_timeout = options_.rendezvous_timeout,
+                                         .on_failure = options_.on_failure,
+                                         .wait_limit = wait_limit_};
     if (moves_cpu_tensors || options_.device.is_cpu()) {
       return ConnectCpus(rendezvous_, gloo_device_, place, collectives, recorder_);
     }

@@ -19,6 +19,9 @@ inline void SetGpuEnvironment() {
   // FSDP gathers weights on a stream of its own while tp sums on another. In any other than the
   // program's order, two ranks could each wait for the other's kernel.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  // Connects all algorithms when a communicator is made. Otherwise the first call of each connects
+  // inside its own deadline, or while a decode pass is recorded.
+  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
 }
 
 }  // namespace lathe::worker

@@ -348,7 +348,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> ConnectNccl(Rendezvous& rendezvous,
                                                          FlightRecorder& recorder) {
   const c10::cuda::CUDAGuard guard(gpu);
   ASSIGN_OR_RETURN(const ncclUniqueId id, UniqueId(rendezvous, place));
-  const absl::StatusOr<ncclComm_t> comm = OpenComm(id, place, options.timeout);
+  const absl::StatusOr<ncclComm_t> comm = OpenComm(id, place, options.connect_timeout);
   if (comm.ok()) {
     return std::make_unique<NcclCollectives>(place, options, recorder, *comm, gpu);
   }
