@@ -1,6 +1,9 @@
 #include "services/worker/lora/lora_slots.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
 
 #include "services/worker/layers/device_stream.h"
 
@@ -25,31 +28,39 @@ void CopyTo(const at::Tensor& to, const void* from, int64_t num_bytes) {
 LoraSlots::LoraSlots(const DecoderSpec& model, int64_t most_rows, at::Device device)
     : num_linears_(static_cast<int64_t>(model.linears->rows.size())),
       row_slots_(at::full({most_rows}, -1, at::TensorOptions(at::kInt).device(device))),
-      entries_(at::zeros({kNumSlots, num_linears_, static_cast<int64_t>(sizeof(LoraSlotEntry))},
+      entries_(at::zeros({most_rows, num_linears_, static_cast<int64_t>(sizeof(LoraSlotEntry))},
                          at::TensorOptions(at::kByte).device(device))) {}
 
-bool LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
+int64_t LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
   std::vector<int32_t> row_slots(row_slots_.size(0), -1);
-  std::vector<const AdapterWeights*> used;
+  std::vector<LoraSlotEntry> entries;
+  absl::flat_hash_map<const AdapterWeights*, int32_t> slots;
+  int64_t rank = 0;
   for (size_t row = 0; row < adapters.size(); ++row) {
-    if (adapters[row] == nullptr) continue;
-    const auto found = std::find(used.begin(), used.end(), adapters[row]);
-    row_slots[row] = static_cast<int32_t>(found - used.begin());
-    if (found != used.end()) continue;
-    if (adapters[row]->lora.rank > kMostRank) return false;
-    used.push_back(adapters[row]);
-  }
-  if (static_cast<int64_t>(used.size()) > kNumSlots) return false;
-  std::vector<LoraSlotEntry> entries(used.size() * num_linears_);
-  for (size_t slot = 0; slot < used.size(); ++slot) {
-    const std::vector<LoraPair>& linears = used[slot]->tensors.linears;
-    for (size_t linear = 0; linear < linears.size(); ++linear) {
-      entries[slot * num_linears_ + linear] = EntryOf(linears[linear], used[slot]->scaling);
+    const AdapterWeights* const adapter = adapters[row];
+    if (adapter == nullptr) continue;
+    const auto [slot, is_new] = slots.try_emplace(adapter, static_cast<int32_t>(slots.size()));
+    row_slots[row] = slot->second;
+    if (!is_new) continue;
+    rank = std::max(rank, adapter->lora.rank);
+    for (const LoraPair& linear : adapter->tensors.linears) {
+      entries.push_back(EntryOf(linear, adapter->scaling));
     }
+    entries.resize(slots.size() * num_linears_);
   }
-  CopyTo(row_slots_, row_slots.data(), static_cast<int64_t>(row_slots.size() * sizeof(int32_t)));
-  CopyTo(entries_, entries.data(), static_cast<int64_t>(entries.size() * sizeof(LoraSlotEntry)));
-  return true;
+  if (rank == 0) return 0;
+  const auto* const most = std::lower_bound(kMostRanks.begin(), kMostRanks.end(), rank);
+  TORCH_CHECK(most != kMostRanks.end(), "rank ", rank, " exceeds ", kMostRanks.back());
+  most_rank_ = *most;
+  if (row_slots != copied_row_slots_) {
+    CopyTo(row_slots_, row_slots.data(), static_cast<int64_t>(row_slots.size() * sizeof(int32_t)));
+    copied_row_slots_ = std::move(row_slots);
+  }
+  if (entries != copied_entries_) {
+    CopyTo(entries_, entries.data(), static_cast<int64_t>(entries.size() * sizeof(LoraSlotEntry)));
+    copied_entries_ = std::move(entries);
+  }
+  return most_rank_;
 }
 
 void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) const {
@@ -62,7 +73,7 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
   TORCH_CHECK(has_kernel(x) && has_kernel(parts[0].y), "rows are neither fp32 nor bf16");
   const auto num_parts = static_cast<int64_t>(parts.size());
   const at::Tensor products =
-      at::empty({x.size(0), num_parts, kMostRank}, x.options().dtype(at::kFloat));
+      at::empty({x.size(0), num_parts, most_rank_}, x.options().dtype(at::kFloat));
   LoraRowsTask task{.x = x.const_data_ptr(),
                     .x_is_bf16 = x.scalar_type() == at::kBFloat16,
                     .y_is_bf16 = parts[0].y.scalar_type() == at::kBFloat16,
@@ -72,7 +83,7 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
                     .row_slots = row_slots_.const_data_ptr<int32_t>(),
                     .slot_stride = num_linears_,
                     .num_parts = static_cast<int>(num_parts),
-                    .most_rank = kMostRank,
+                    .most_rank = most_rank_,
                     .products = products.mutable_data_ptr<float>()};
   const auto* entries = reinterpret_cast<const LoraSlotEntry*>(entries_.const_data_ptr<uint8_t>());
   for (size_t i = 0; i < parts.size(); ++i) {

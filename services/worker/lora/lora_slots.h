@@ -1,6 +1,7 @@
 // Adapters of a GPU decode pass: each row finds its adapter through a table at a fixed address.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,24 +18,30 @@ namespace lathe::worker {
 // thread uses it.
 class LoraSlots {
  public:
-  static constexpr int64_t kNumSlots = 64;
-  static constexpr int64_t kMostRank = 128;
+  // Most ranks that a pass can be made for. The last one is the API's bound. Blocks of the kernels
+  // run idle for ranks that no adapter has, so passes of small adapters are made for fewer.
+  static constexpr std::array<int64_t, 2> kMostRanks = {128, 512};
 
-  // Serves passes of at most `most_rows` rows.
+  // Serves passes of at most `most_rows` rows, each with any adapter.
   LoraSlots(const DecoderSpec& model, int64_t most_rows, at::Device device);
 
-  // Assigns adapters[i] to row i; null is the base model. Later rows get no adapter. Returns false
-  // and changes nothing if there are more than kNumSlots different adapters or a rank exceeds
-  // kMostRank. The adapters must live until the pass is over.
-  bool Fill(std::span<const AdapterWeights* const> adapters);
+  // Assigns adapters[i] to row i; null is the base model. Later rows get no adapter. Returns which
+  // of kMostRanks the pass is made for, or 0 if no row has an adapter. The adapters must live until
+  // the pass is over.
+  int64_t Fill(std::span<const AdapterWeights* const> adapters);
 
-  // AddLora for the rows set by Fill, with at most LoraRowsTask::kMostParts parts.
+  // AddLora for the rows set by Fill, with at most LoraRowsTask::kMostParts parts. A recording of
+  // it serves all passes for which Fill returns the same.
   void Add(const at::Tensor& x, const std::vector<LoraPart>& parts) const;
 
  private:
-  int64_t num_linears_;   // rows of the LinearTable
-  at::Tensor row_slots_;  // [most_rows] int32
-  at::Tensor entries_;    // [kNumSlots, num_linears] of LoraSlotEntry, as bytes
+  const int64_t num_linears_;  // rows of the LinearTable
+  int64_t most_rank_ = 0;      // what Fill returned
+  at::Tensor row_slots_;       // [most_rows] int32
+  at::Tensor entries_;         // [most_rows, num_linears] of LoraSlotEntry, as bytes
+  // What was last copied to them. Most decode passes have the adapters of the one before.
+  std::vector<int32_t> copied_row_slots_;
+  std::vector<LoraSlotEntry> copied_entries_;
 };
 
 }  // namespace lathe::worker

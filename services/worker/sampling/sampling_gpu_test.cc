@@ -133,7 +133,7 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
     segments.push_back({.begin = row, .end = row + 1, .adapter = adapters[row]});
   }
   LoraSlots slots(spec, /*most_rows=*/32, TestGpu());
-  REQUIRE(slots.Fill(adapters));
+  REQUIRE(slots.Fill(adapters) == 128);
   const at::Tensor x = at::randn({num_rows, spec.hidden_size}).to(TestGpu(), dtype);
   const at::Tensor wide = at::randn({num_rows, 2 * intermediate_size}).to(TestGpu(), dtype);
   const at::Tensor expected = wide.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
@@ -145,6 +145,36 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   AddLora(x, {{.begin = 0, .end = num_rows, .slots = &slots}}, parts(wide));
   const double tolerance = dtype == at::kFloat ? kFp32Tolerance : kBf16Tolerance;
   CHECK(at::allclose(wide.to(at::kFloat), expected, tolerance, tolerance));
+}
+
+TEST_CASE("LoRA through slots on a GPU takes an adapter per row and the largest rank",
+          "[lora][gpu]") {
+  if (!HasGpu()) return;
+  const DecoderSpec spec = SmallSpec();
+  const int64_t intermediate_size = spec.layers[1].intermediate_size;
+  const int64_t gate = spec.linears->stacks[spec.layers[1].gate_up].first;
+  constexpr int64_t kNumRows = 70;
+  LoraSlots slots(spec, kNumRows, TestGpu());
+  std::vector<std::shared_ptr<const AdapterWeights>> owners;
+  for (int64_t row = 0; row < kNumRows; ++row) owners.push_back(GpuAdapter(spec, 2, row));
+  // Later passes have other adapters, and the first ones again.
+  for (const int64_t rank : {2, 512, 2}) {
+    if (rank > 2) owners[3] = GpuAdapter(spec, rank, 1);
+    std::vector<const AdapterWeights*> adapters;
+    std::vector<Segment> segments;
+    for (int64_t row = 0; row < kNumRows; ++row) {
+      const AdapterWeights* const adapter = owners[(row + rank) % kNumRows].get();
+      adapters.push_back(rank == 2 && adapter->lora.rank > 2 ? nullptr : adapter);
+      segments.push_back({.begin = row, .end = row + 1, .adapter = adapters.back()});
+    }
+    CHECK(slots.Fill(adapters) == (rank > 128 ? 512 : 128));
+    const at::Tensor x = at::randn({kNumRows, spec.hidden_size}).to(TestGpu(), at::kFloat);
+    const at::Tensor y = at::randn({kNumRows, intermediate_size}).to(TestGpu(), at::kFloat);
+    const at::Tensor expected = y.clone();
+    AddLoraByTorch(x, segments, {{gate, expected}});
+    AddLora(x, {{.begin = 0, .end = kNumRows, .slots = &slots}}, {{gate, y}});
+    CHECK(at::allclose(y, expected, kFp32Tolerance, kFp32Tolerance));
+  }
 }
 
 // Samples several requests greedily, some with adapters. Returns the samples by request id.

@@ -14,6 +14,8 @@ struct LoraSlotEntry {
   const float* b_t = nullptr;  // [rank, out_features]
   int64_t rank = 0;
   float scaling = 0;
+
+  bool operator==(const LoraSlotEntry&) const = default;
 };
 
 // One of several linears that read the same x.

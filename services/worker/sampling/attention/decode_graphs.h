@@ -12,10 +12,10 @@
 
 namespace lathe::worker {
 
-// One graph per number of rows, with and without adapters, recorded when first needed. Row counts
-// are powers of two; a pass is padded to the next one. Inputs that change from pass to pass have
-// fixed addresses: tokens, positions, block tables, and a table of each row's adapter. So a graph
-// stays valid as long as the base model and the cache do.
+// One graph per number of rows and most rank of their adapters, recorded when first needed. Row
+// counts are powers of two; a pass is padded to the next one. Inputs that change from pass to pass
+// have fixed addresses: tokens, positions, block tables, and a table of each row's adapter. So a
+// graph stays valid as long as the base model and the cache do.
 // Executor thread only; `model` and `cache` must outlive this object.
 class DecodeGraphs {
  public:
@@ -27,9 +27,8 @@ class DecodeGraphs {
                                               int64_t most_rows);
 
   // Returns logits [rows, V] fp32, valid until the next call. Returns an undefined tensor if there
-  // are more than `most_rows` rows, if LoraSlots rejects an adapter, or if the pass cannot be
-  // recorded. A failed recording may have written keys and values, which the caller then computes
-  // again.
+  // are more than `most_rows` rows, or if the pass cannot be recorded. A failed recording may have
+  // written keys and values, which the caller then computes again.
   virtual at::Tensor Run(std::span<const DecodeRow> rows) = 0;
 };
 

@@ -27,13 +27,11 @@ class CudaDecodeGraphs : public DecodeGraphs {
   at::Tensor Run(std::span<const DecodeRow> rows) override {
     const auto num_rows = static_cast<int64_t>(rows.size());
     if (num_rows == 0 || num_rows > most_rows_) return {};
-    const bool has_lora = std::any_of(rows.begin(), rows.end(),
-                                      [](const DecodeRow& row) { return row.adapter != nullptr; });
-    if (has_lora && !buffers_.FillAdapters(rows)) return {};
+    const int64_t most_rank = buffers_.FillAdapters(rows);
     const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_rows)));
-    const auto [found, is_new] = recordings_.try_emplace({padded, has_lora});
+    const auto [found, is_new] = recordings_.try_emplace({padded, most_rank});
     Recording& recording = found->second;
-    if (is_new) recording.pass = buffers_.PassOf(padded, has_lora);
+    if (is_new) recording.pass = buffers_.PassOf(padded, /*has_lora=*/most_rank > 0);
     if (recording.has_failed) return {};
     if (recording.graph.has_value()) {
       buffers_.SetInputs(rows, recording.pass);
@@ -110,7 +108,7 @@ class CudaDecodeGraphs : public DecodeGraphs {
   at::cuda::MempoolId_t pool_;
   // One for all recordings: cuBLAS and the allocator keep memory for each stream.
   const c10::cuda::CUDAStream recording_stream_;
-  std::map<std::pair<int64_t, bool>, Recording> recordings_;  // by rows and has_lora
+  std::map<std::pair<int64_t, int64_t>, Recording> recordings_;  // by rows and most rank
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ at::Tensor DecodeBuffers::OnDevice(at::IntArrayRef sizes, at::ScalarType dtype) 
   return at::zeros(sizes, at::TensorOptions(dtype).device(model_.device()));
 }
 
-bool DecodeBuffers::FillAdapters(std::span<const DecodeRow> rows) {
+int64_t DecodeBuffers::FillAdapters(std::span<const DecodeRow> rows) {
   std::vector<const AdapterWeights*> adapters;
   for (const DecodeRow& row : rows) adapters.push_back(row.adapter);
   return lora_.Fill(adapters);

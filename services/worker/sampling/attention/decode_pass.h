@@ -44,8 +44,8 @@ class DecodeBuffers {
   // Supports at most `most_rows` rows. Allocates the cache too.
   DecodeBuffers(const Model& model, KvCache& cache, int64_t most_rows);
 
-  // Assigns each row its adapter. Returns false if LoraSlots rejects them.
-  bool FillAdapters(std::span<const DecodeRow> rows);
+  // Assigns each row its adapter. Returns the most rank of the pass, see LoraSlots::Fill.
+  int64_t FillAdapters(std::span<const DecodeRow> rows);
 
   // Returns the views of a pass. Its first Forward makes plans and allocates their workspaces.
   Pass PassOf(int64_t num_rows, bool has_lora) const;
