@@ -64,10 +64,14 @@ inline nlohmann::json TestConfig(const std::string& family, int64_t head_dim, in
   return config;
 }
 
+// `changes` are entries of the config that differ from TestConfig's.
 inline DecoderSpec TestFamilySpec(const std::string& family, int64_t head_dim,
-                                  int64_t num_layers = 2) {
+                                  int64_t num_layers = 2,
+                                  const nlohmann::json& changes = nlohmann::json::object()) {
   const TempDir folder;
-  std::ofstream(folder / "config.json") << TestConfig(family, head_dim, num_layers).dump();
+  nlohmann::json config = TestConfig(family, head_dim, num_layers);
+  config.update(changes);
+  std::ofstream(folder / "config.json") << config.dump();
   const absl::StatusOr<DecoderSpec> spec = ReadModelConfig(folder.path());
   INFO(spec.status());
   REQUIRE(spec.ok());

@@ -56,10 +56,12 @@ Ledger& GlobalLedger() {
   return *ledger;
 }
 
-void Record(std::map<std::string, int64_t> DeviceLedger::*column, const std::string& name) {
+void Record(std::map<std::string, int64_t> DeviceLedger::*column, const std::string& name,
+            int64_t num_bytes = 0) {
   Ledger& ledger = GlobalLedger();
   const std::lock_guard lock(ledger.mutex);
   ++(ledger.entries.*column)[name];
+  if (num_bytes > 0) ledger.entries.bytes[name] += num_bytes;
   if (column == &DeviceLedger::launches) ++WorkOfThread().num_launches;
   if (column == &DeviceLedger::readbacks) ++WorkOfThread().num_readbacks;
 }
@@ -113,7 +115,7 @@ at::Tensor& CopyOnto(at::Tensor& to, const at::Tensor& from, bool) {
   if (!IsOnGpu(to)) {
     Record(&DeviceLedger::readbacks, "copy to the host");
   } else if (is_from_gpu) {
-    RecordLaunch("copy_");
+    RecordLaunch("copy_", TensorBytes(from) + TensorBytes(to));
   } else {
     Record(&DeviceLedger::uploads, c10::toString(to.scalar_type()));
   }
@@ -229,11 +231,47 @@ class HostCall {
     x.unsafeGetTensorImpl()->set_sizes_and_strides(own.sizes(), own.strides());
   }
 
+  // Calls `add` with each tensor that is or is in `value`.
+  template <typename F>
+  static void ForTensors(const c10::IValue& value, const F& add) {
+    if (value.isTensor()) return add(value.toTensor());
+    if (value.isTensorList()) {
+      for (const at::Tensor& x : value.toTensorVector()) add(x);
+    } else if (value.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& x : value.toOptionalTensorVector()) {
+        if (x.has_value()) add(*x);
+      }
+    }
+  }
+
+  // What the operation reads and writes. The arguments are those of before the call, and the stack
+  // has the results.
+  int64_t NumBytes() const {
+    // They read as many numbers of their first argument as they return.
+    static constexpr std::string_view kGathers[] = {"aten::embedding", "aten::index_select",
+                                                    "aten::index", "aten::gather"};
+    static constexpr std::string_view kFills[] = {"aten::fill_", "aten::zero_"};
+    const std::string& name = op_.schema().name();
+    const auto is_in = [&](const auto& names) {
+      return std::ranges::find(names, name) != std::end(names);
+    };
+    int64_t written = 0;
+    for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size(); ++i) {
+      ForTensors(stack_[i], [&](const at::Tensor& x) { written += TensorBytes(x); });
+    }
+    int64_t read = is_in(kGathers) ? written : 0;
+    for (size_t i = is_in(kGathers) || is_in(kFills) ? 1 : 0; i < num_arguments_; ++i) {
+      if (op_.schema().arguments()[i].is_out()) continue;
+      ForTensors(arguments_[i], [&](const at::Tensor& x) { read += TensorBytes(x); });
+    }
+    return read + written;
+  }
+
   void Account() const {
     static constexpr std::string_view kDynamicShapes[] = {
         "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::repeat_interleave"};
     const std::string& name = op_.schema().name();
-    RecordLaunch(name.c_str() + std::string_view("aten::").size());
+    RecordLaunch(name.c_str() + std::string_view("aten::").size(), NumBytes());
     if (has_host_result_ || std::ranges::find(kDynamicShapes, name) != std::end(kDynamicShapes)) {
       Record(&DeviceLedger::readbacks, name);
     }
@@ -288,6 +326,7 @@ at::Device EmulatedGpu() {
 }
 
 int64_t DeviceLedger::num_launches() const { return SumOf(launches); }
+int64_t DeviceLedger::num_bytes() const { return SumOf(bytes); }
 int64_t DeviceLedger::num_uploads() const { return SumOf(uploads); }
 int64_t DeviceLedger::num_readbacks() const { return SumOf(readbacks); }
 
@@ -312,12 +351,13 @@ std::string Describe(const DeviceLedger& ledger) {
     std::vector<std::pair<std::string, int64_t>> lines(column.begin(), column.end());
     std::ranges::stable_sort(lines, [](auto& a, auto& b) { return a.second > b.second; });
     for (const auto& [name, count] : lines) {
-      absl::StrAppendFormat(&text, "%6d %s %s\n", count, what, name);
+      absl::StrAppendFormat(&text, "%8d %s %s\n", count, what, name);
     }
   };
   add("launches of", ledger.launches);
   add("uploads of", ledger.uploads);
   add("waits for", ledger.readbacks);
+  add("bytes of", ledger.bytes);
   return text;
 }
 
@@ -325,6 +365,17 @@ const void* HostAddress(const void* pointer) {
   return pointer == nullptr ? nullptr : DeviceMemory::Get().HostAddress(pointer);
 }
 
-void RecordLaunch(const char* kernel) { Record(&DeviceLedger::launches, kernel); }
+int64_t TensorBytes(const at::Tensor& x) {
+  if (!x.defined() || x.numel() == 0) return 0;
+  int64_t count = 1;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    if (x.stride(i) != 0) count *= x.size(i);
+  }
+  return count * static_cast<int64_t>(x.element_size());
+}
+
+void RecordLaunch(const char* kernel, int64_t num_bytes) {
+  Record(&DeviceLedger::launches, kernel, num_bytes);
+}
 
 }  // namespace lathe::worker

@@ -26,12 +26,16 @@ at::Device EmulatedGpu();
 // Work that the device received. A view or another change of metadata is no work.
 struct DeviceLedger {
   std::map<std::string, int64_t> launches;  // by operation or own kernel
-  std::map<std::string, int64_t> uploads;   // copies from the host, by dtype of the copy
+  // Bytes of device memory that the launches must read and write: each argument and each result
+  // once. What a kernel reads twice, for example in tiles of a product, counts once.
+  std::map<std::string, int64_t> bytes;
+  std::map<std::string, int64_t> uploads;  // copies from the host, by dtype of the copy
   // Times that the host waited for the device's results: copies to the host, and operations whose
   // result or shape the host needs.
   std::map<std::string, int64_t> readbacks;
 
   int64_t num_launches() const;
+  int64_t num_bytes() const;
   int64_t num_uploads() const;
   int64_t num_readbacks() const;
 };
@@ -59,7 +63,10 @@ T* HostOf(T* pointer) {
   return static_cast<T*>(const_cast<void*>(HostAddress(pointer)));
 }
 
-// Records a launch of one of our own kernels.
-void RecordLaunch(const char* kernel);
+// Bytes of the tensor's numbers. Numbers that lie at one address count once.
+int64_t TensorBytes(const at::Tensor& x);
+
+// Records a launch of one of our own kernels, with the bytes that it reads and writes.
+void RecordLaunch(const char* kernel, int64_t num_bytes);
 
 }  // namespace lathe::worker

@@ -2,7 +2,9 @@
 // programs that link them. Arithmetic is fp32 and plain: they show that callers pass the right
 // memory, not that the device code is right.
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "services/worker/kernels/cuda/lora_rows.h"
@@ -84,6 +86,12 @@ at::Tensor Pages(const void* data, const PagedShape& shape, int64_t num_pages) {
               at::kBFloat16);
 }
 
+int64_t BytesOf(std::initializer_list<at::Tensor> tensors) {
+  int64_t num_bytes = 0;
+  for (const at::Tensor& x : tensors) num_bytes += TensorBytes(x);
+  return num_bytes;
+}
+
 // Attention of one sequence in fp32: q [n, Hq, D] are the last rows of k, v [length, Hk, D].
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                   int64_t window) {
@@ -107,31 +115,35 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 void UseEmulatedKernels() {}
 
 void RmsNormOnDevice(const RmsNormDeviceTask& task, DeviceStream) {
-  RecordLaunch("RmsNorm");
-  Rows(task.y, task.num_rows, task.width)
-      .copy_(RmsNormByTorch(Rows(task.x, task.num_rows, task.width),
-                            Blob(task.weight, {task.width}), task.eps));
+  const at::Tensor x = Rows(task.x, task.num_rows, task.width);
+  const at::Tensor y = Rows(task.y, task.num_rows, task.width);
+  const at::Tensor weight = Blob(task.weight, {task.width});
+  RecordLaunch("RmsNorm", BytesOf({x, y, weight}));
+  y.copy_(RmsNormByTorch(x, weight, task.eps));
 }
 
 void RmsNormBackwardOnDevice(const RmsNormBackwardDeviceTask& task, DeviceStream) {
-  RecordLaunch("RmsNormBackward");
   const auto rows = [&](const DeviceRows& of) { return Rows(of, task.num_rows, task.width); };
-  at::Tensor dx = RmsNormBackwardByTorch(rows(task.x), Blob(task.weight, {task.width}), task.eps,
-                                         rows(task.dy));
-  if (task.residual.data != nullptr) dx.add_(rows(task.residual));
+  const at::Tensor weight = Blob(task.weight, {task.width});
+  const at::Tensor residual = task.residual.data == nullptr ? at::Tensor() : rows(task.residual);
+  RecordLaunch("RmsNormBackward",
+               BytesOf({rows(task.x), rows(task.dy), rows(task.dx), weight, residual}));
+  at::Tensor dx = RmsNormBackwardByTorch(rows(task.x), weight, task.eps, rows(task.dy));
+  if (residual.defined()) dx.add_(residual);
   rows(task.dx).copy_(dx);
 }
 
 void GatedActivationOnDevice(const GatedActivationDeviceTask& task, DeviceStream) {
-  RecordLaunch("GatedActivation");
   const auto rows = [&](const DeviceRows& of) { return Rows(of, task.num_rows, task.width); };
+  RecordLaunch("GatedActivation", BytesOf({rows(task.gate), rows(task.up), rows(task.y)}));
   rows(task.y).copy_(GatedActivationByTorch(task.activation, rows(task.gate).to(at::kFloat),
                                             rows(task.up).to(at::kFloat)));
 }
 
 void GatedActivationBackwardOnDevice(const GatedActivationDeviceTask& task, DeviceStream) {
-  RecordLaunch("GatedActivationBackward");
   const auto rows = [&](const DeviceRows& of) { return Rows(of, task.num_rows, task.width); };
+  RecordLaunch("GatedActivationBackward",
+               2 * BytesOf({rows(task.gate), rows(task.up)}) + BytesOf({rows(task.y)}));
   const at::Tensor gate = rows(task.gate).to(at::kFloat).clone();
   const at::Tensor up = rows(task.up).to(at::kFloat).clone();
   GatedActivationBackwardByTorch(task.activation, gate, up, rows(task.y).to(at::kFloat));
@@ -140,19 +152,20 @@ void GatedActivationBackwardOnDevice(const GatedActivationDeviceTask& task, Devi
 }
 
 void PrepareHeadsOnDevice(const PrepareHeadsDeviceTask& task, DeviceStream) {
-  RecordLaunch("PrepareHeads");
+  RecordLaunch("PrepareHeads", BytesOf({Heads(task.x, task), Heads(task.y, task)}));
   Heads(task.y, task).copy_(PreparationOf(task).Apply(Heads(task.x, task)));
 }
 
 void PrepareHeadsBackwardOnDevice(const PrepareHeadsDeviceTask& task, DeviceStream) {
-  RecordLaunch("PrepareHeadsBackward");
   const at::Tensor x = Heads(task.x, task);
+  RecordLaunch("PrepareHeadsBackward", BytesOf({x, x, Heads(task.y, task)}));
   x.copy_(PreparationOf(task).Backward(x, Heads(task.y, task)));
 }
 
 void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream) {
-  RecordLaunch("AddLoraRows: A");
-  RecordLaunch("AddLoraRows: B");
+  int64_t bytes_of_a = 0;
+  int64_t bytes_of_b = 0;
+  std::set<const float*> seen;  // factors that a row before had
   const auto dtype = [](bool is_bf16) { return is_bf16 ? at::kBFloat16 : at::kFloat; };
   const int32_t* const slots = HostOf(task.row_slots);
   for (int64_t row = 0; row < task.num_rows; ++row) {
@@ -166,14 +179,20 @@ void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream) {
       const LoraSlotEntry entry = HostOf(part.entries)[slots[row] * task.slot_stride];
       if (entry.a == nullptr) continue;
       TORCH_CHECK(entry.rank <= task.most_rank, "a rank beyond the scratch memory's");
-      const at::Tensor xa = at::mm(x, Blob(entry.a, {entry.rank, task.in_features}).t());
+      const at::Tensor a = Blob(entry.a, {entry.rank, task.in_features});
+      const at::Tensor b_t = Blob(entry.b_t, {entry.rank, part.out_features});
+      const at::Tensor xa = at::mm(x, a.t());
       const at::Tensor y = Blob(part.y, {task.num_rows, part.out_features}, {part.y_stride, 1},
                                 dtype(task.y_is_bf16))
                                .narrow(0, row, 1);
-      y.copy_(y.to(at::kFloat)
-                  .addmm(xa, Blob(entry.b_t, {entry.rank, part.out_features}), 1, entry.scaling));
+      y.copy_(y.to(at::kFloat).addmm(xa, b_t, 1, entry.scaling));
+      const bool is_new = seen.insert(entry.a).second;
+      bytes_of_a += BytesOf({x, xa, is_new ? a : at::Tensor()});
+      bytes_of_b += BytesOf({y, y, xa, is_new ? b_t : at::Tensor()});
     }
   }
+  RecordLaunch("AddLoraRows: A", bytes_of_a);
+  RecordLaunch("AddLoraRows: B", bytes_of_b);
 }
 
 bool HasPagedAttention(const PagedShape& shape) {
@@ -193,7 +212,6 @@ PagedPlan PlanPagedAttention(const PagedShape&, const PagedRows& rows, bool,
 }
 
 void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceStream) {
-  RecordLaunch("AttendPages");
   TORCH_CHECK(*static_cast<int32_t*>(HostOf(task.int_workspace)) == plan.numbers[0],
               "the workspace holds another plan");
   const PagedShape& shape = task.shape;
@@ -202,6 +220,7 @@ void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceSt
   const int64_t num_rows = row_starts[task.num_sequences];
   const at::Tensor q = Blob(task.q, {num_rows, shape.num_heads, shape.head_dim}, at::kBFloat16);
   const at::Tensor out = Blob(task.out, {num_rows, shape.num_heads, shape.head_dim}, at::kBFloat16);
+  int64_t num_bytes = BytesOf({q, out});
   for (int64_t s = 0; s < task.num_sequences; ++s) {
     const int64_t begin = row_starts[s];
     const int64_t size = row_starts[s + 1] - begin;
@@ -216,14 +235,17 @@ void AttendPages(const PagedAttentionTask& task, const PagedPlan& plan, DeviceSt
           .reshape({-1, shape.num_kv_heads, shape.head_dim})
           .narrow(0, 0, length);
     };
+    const at::Tensor keys = rows_of(task.keys);
+    const at::Tensor values = rows_of(task.values);
     out.narrow(0, begin, size)
-        .copy_(Attend(q.narrow(0, begin, size), rows_of(task.keys), rows_of(task.values),
-                      task.scale, shape.window));
+        .copy_(Attend(q.narrow(0, begin, size), keys, values, task.scale, shape.window));
+    const int64_t num_read = shape.window == 0 ? length : std::min(length, shape.window + size - 1);
+    num_bytes += BytesOf({keys.narrow(0, 0, num_read), values.narrow(0, 0, num_read)});
   }
+  RecordLaunch("AttendPages", num_bytes);
 }
 
 void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream) {
-  RecordLaunch("PrepareAndWrite");
   const PagedShape& shape = task.shape;
   const auto heads_of = [&](const void* data, int64_t num_heads) {
     return Blob(data, {task.num_rows, num_heads, shape.head_dim},
@@ -233,10 +255,14 @@ void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream) {
     return Preparation(weight, task.eps, task.cos, task.sin, task.positions, task.num_rows,
                        shape.head_dim);
   };
-  Blob(task.out_q, {task.num_rows, shape.num_heads, shape.head_dim}, at::kBFloat16)
-      .copy_(preparation_of(task.q_weight).Apply(heads_of(task.q, shape.num_heads)));
+  const at::Tensor q = heads_of(task.q, shape.num_heads);
+  const at::Tensor out_q =
+      Blob(task.out_q, {task.num_rows, shape.num_heads, shape.head_dim}, at::kBFloat16);
+  out_q.copy_(preparation_of(task.q_weight).Apply(q));
   const at::Tensor k = preparation_of(task.k_weight).Apply(heads_of(task.k, shape.num_kv_heads));
   const at::Tensor v = heads_of(task.v, shape.num_kv_heads);
+  RecordLaunch("PrepareAndWrite", BytesOf({q, out_q, heads_of(task.k, shape.num_kv_heads), v}) +
+                                      2 * v.numel() * static_cast<int64_t>(sizeof(at::BFloat16)));
   for (int64_t row = 0; row < task.num_rows; ++row) {
     const int64_t slot = HostOf(task.slots)[row];
     const int64_t page = slot / shape.page_tokens;
@@ -247,9 +273,9 @@ void PrepareAndWrite(const PrepareAndWriteTask& task, DeviceStream) {
 }
 
 void SampleRowsOnDevice(const SampleRowsTask& task, DeviceStream) {
-  RecordLaunch("SampleRows");
   const at::Tensor logits =
       Blob(task.logits, {task.num_rows, task.vocab_size}, {task.row_stride, 1}, at::kFloat);
+  RecordLaunch("SampleRows", BytesOf({logits}));
   for (int64_t row = 0; row < task.num_rows; ++row) {
     const RowInput& input = HostOf(task.inputs)[row];
     const SamplingParams params = {
