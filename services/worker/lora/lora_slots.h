@@ -39,7 +39,7 @@ class LoraSlots {
   int64_t most_rank_ = 0;      // what Fill returned
   at::Tensor row_slots_;       // [most_rows] int32
   at::Tensor entries_;         // [most_rows, num_linears] of LoraSlotEntry, as bytes
-  // What was last copied to them. Most decode passes have the adapters of the one before.
+  // Contents of the tensors. Most decode passes have the adapters of the one before.
   std::vector<int32_t> copied_row_slots_;
   std::vector<LoraSlotEntry> copied_entries_;
 };

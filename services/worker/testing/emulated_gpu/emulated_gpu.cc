@@ -244,8 +244,8 @@ class HostCall {
     }
   }
 
-  // What the operation reads and writes. The arguments are those of before the call, and the stack
-  // has the results.
+  // Bytes that the operation reads and writes. The arguments are those of before the call, and the
+  // stack has the results.
   int64_t NumBytes() const {
     // They read as many numbers of their first argument as they return.
     static constexpr std::string_view kGathers[] = {"aten::embedding", "aten::index_select",
