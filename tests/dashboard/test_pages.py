@@ -151,6 +151,8 @@ def test_a_wrong_key_is_asked_again(browser, lathe):
 def test_a_killed_gateway_is_noticed_and_the_page_recovers_by_itself(signed_in, lathe, run_id):
     page = signed_in
     show(page, lathe, "/ui")
+    # A part without any answer yet would rightly say that it has none.
+    page.wait_for("/holds[^]*Newest runs[^]*ready[^]*training/.test(document.querySelector('main').innerText)")
     page.evaluate("window.isTheSamePage = true")
     # The page must notice, however fast the gateway is back: its requests fail until it is told.
     page.command("Network.enable")
