@@ -1,9 +1,8 @@
 #include "services/worker/lora/lora_slots.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
-
-#include "absl/container/flat_hash_map.h"
 
 #include "services/worker/layers/device_stream.h"
 
@@ -34,7 +33,7 @@ LoraSlots::LoraSlots(const DecoderSpec& model, int64_t most_rows, at::Device dev
 int64_t LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
   std::vector<int32_t> row_slots(row_slots_.size(0), -1);
   std::vector<LoraSlotEntry> entries;
-  absl::flat_hash_map<const AdapterWeights*, int32_t> slots;
+  std::unordered_map<const AdapterWeights*, int32_t> slots;
   int64_t rank = 0;
   for (size_t row = 0; row < adapters.size(); ++row) {
     const AdapterWeights* const adapter = adapters[row];
