@@ -24,6 +24,29 @@ constexpr Stage kStages[] = {{"accept", &v1::RequestSpan::durable_unix_nanos},
                              {"commit", &v1::RequestSpan::completed_unix_nanos},
                              {"deliver", &v1::RequestSpan::delivered_unix_nanos}};
 
+// Calls visit(name, begin, end) for each stage of the request, and returns the last end. A stage
+// without a recorded end merges with the next stage that has one, and keeps its name: a request
+// that fails while it is queued has no later stage. An end is never before its begin, even if the
+// wall clock was set back.
+template <typename Visit>
+int64_t ForStages(const v1::RequestSpan& span, int64_t read_at, const Visit& visit) {
+  int64_t now = span.accepted_unix_nanos();
+  const char* name = nullptr;
+  const auto end_at = [&](int64_t until) {
+    until = std::max(now, until);
+    visit(name, now, until);
+    now = until;
+    name = nullptr;
+  };
+  for (const Stage& stage : kStages) {
+    if (name == nullptr) name = stage.name;
+    if (const int64_t until = (span.*stage.until)(); until != 0) end_at(until);
+  }
+  // A delivered request is at the end of its last stage, even if no time of completion is known.
+  if (span.completed_unix_nanos() == 0 && name != nullptr) end_at(read_at);
+  return now;
+}
+
 int64_t NanosOf(const google::protobuf::Timestamp& time) {
   return time.seconds() * 1'000'000'000 + time.nanos();
 }
@@ -33,6 +56,24 @@ std::string ProcessName(const std::string& owner_id) {
                            : owner_id.find(":sample:") != owner_id.npos ? "sampler "
                                                                         : "session ";
   return kind + owner_id;
+}
+
+Json ArgsOf(const v1::RequestSpan& span) {
+  Json args = {{"request_id", span.request_id()},
+               {"seq_id", span.seq_id()},
+               {"tokens", span.tokens()},
+               {"outcome", span.outcome().empty() ? "unfinished" : span.outcome()}};
+  if (!span.group().empty()) args["group"] = span.group();
+  if (span.num_dispatches() > 1) args["num_dispatches"] = span.num_dispatches();
+  if (span.num_batch_requests() > 0) args["num_batch_requests"] = span.num_batch_requests();
+  return args;
+}
+
+google::protobuf::Timestamp TimeOf(int64_t nanos) {
+  google::protobuf::Timestamp time;
+  time.set_seconds(nanos / 1'000'000'000);
+  time.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  return time;
 }
 
 // Writes the text directly: a document of JSON objects would take twenty times its size.
@@ -61,11 +102,8 @@ class TraceWriter {
   }
 
   Json OtherData() const {
-    google::protobuf::Timestamp origin;
-    origin.set_seconds(origin_ / 1'000'000'000);
-    origin.set_nanos(static_cast<int32_t>(origin_ % 1'000'000'000));
     Json data = {{"session_id", trace_.session_id()},
-                 {"begins_at", TimestampText(origin)},
+                 {"begins_at", TimestampText(TimeOf(origin_))},
                  {"read_at", TimestampText(trace_.read_at())},
                  {"num_requests", trace_.spans_size()}};
     if (trace_.has_complete_since()) data["missing"] = MissingNote();
@@ -114,44 +152,15 @@ class TraceWriter {
     EndEvent(args);
   }
 
-  static Json ArgsOf(const v1::RequestSpan& span) {
-    Json args = {{"request_id", span.request_id()},
-                 {"seq_id", span.seq_id()},
-                 {"tokens", span.tokens()},
-                 {"outcome", span.outcome().empty() ? "unfinished" : span.outcome()}};
-    if (!span.group().empty()) args["group"] = span.group();
-    if (span.num_dispatches() > 1) args["num_dispatches"] = span.num_dispatches();
-    if (span.num_batch_requests() > 0) args["num_batch_requests"] = span.num_batch_requests();
-    return args;
-  }
-
   void AddRequest(const v1::RequestSpan& span) {
     const int64_t process = ProcessOf(span.owner_id());
     ++request_;
-    int64_t now = span.accepted_unix_nanos();
-    AddEdge('b', process, span.operation(), now, ArgsOf(span));
-    // A stage without a recorded end merges with the next stage that has one. The slice keeps the
-    // first stage's name: a request that fails while it is queued has no later stage.
-    const char* stage_name = nullptr;
-    for (const Stage& stage : kStages) {
-      if (stage_name == nullptr) stage_name = stage.name;
-      const int64_t until = (span.*stage.until)();
-      if (until == 0) continue;
-      now = AddStage(process, stage_name, now, until);
-      stage_name = nullptr;
-    }
-    // A delivered request is at the end of its last stage, even if no time of completion is known.
-    const bool is_unfinished = span.completed_unix_nanos() == 0 && stage_name != nullptr;
-    if (is_unfinished) now = AddStage(process, stage_name, now, read_at_);
-    AddEdge('e', process, span.operation(), now);
-  }
-
-  // Returns the end of the stage. It is never before `from`, even if the wall clock was set back.
-  int64_t AddStage(int64_t process, const char* name, int64_t from, int64_t until) {
-    until = std::max(from, until);
-    AddEdge('b', process, name, from);
-    AddEdge('e', process, name, until);
-    return until;
+    AddEdge('b', process, span.operation(), span.accepted_unix_nanos(), ArgsOf(span));
+    const int64_t end = ForStages(span, read_at_, [&](const char* name, int64_t from, int64_t to) {
+      AddEdge('b', process, name, from);
+      AddEdge('e', process, name, to);
+    });
+    AddEdge('e', process, span.operation(), end);
   }
 
   const v1::OpenTraceResponse& trace_;
@@ -166,5 +175,27 @@ class TraceWriter {
 }  // namespace
 
 std::string TraceToJson(const v1::OpenTraceResponse& trace) { return TraceWriter(trace).Write(); }
+
+Json RunRequestsToJson(const v1::ListRunRequestsResponse& requests) {
+  Json list = Json::array();
+  for (const v1::RequestSpan& span : requests.requests()) {
+    Json stages = Json::array();
+    const int64_t end = ForStages(
+        span, NanosOf(requests.read_at()), [&](const char* name, int64_t from, int64_t to) {
+          stages.push_back({{"name", name}, {"seconds", static_cast<double>(to - from) * 1e-9}});
+        });
+    Json request = ArgsOf(span);
+    request["operation"] = span.operation();
+    request["accepted_at"] = TimestampText(TimeOf(span.accepted_unix_nanos()));
+    request["seconds"] = static_cast<double>(end - span.accepted_unix_nanos()) * 1e-9;
+    request["stages"] = std::move(stages);
+    list.push_back(std::move(request));
+  }
+  Json json = {{"requests", std::move(list)}, {"complete_since", nullptr}};
+  if (requests.has_complete_since()) {
+    json["complete_since"] = TimestampText(requests.complete_since());
+  }
+  return json;
+}
 
 }  // namespace lathe::gateway

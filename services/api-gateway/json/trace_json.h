@@ -4,6 +4,7 @@
 #include <string>
 
 #include "protos/lathe/v1/traces.pb.h"
+#include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
 
@@ -12,5 +13,8 @@ namespace lathe::gateway {
 // Times count from the first request; otherData has that time. If requests may be missing,
 // otherData and the first event say so.
 std::string TraceToJson(const v1::OpenTraceResponse& trace);
+
+// Returns the requests, newest first, with the seconds of their stages.
+Json RunRequestsToJson(const v1::ListRunRequestsResponse& requests);
 
 }  // namespace lathe::gateway

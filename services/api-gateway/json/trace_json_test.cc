@@ -108,5 +108,27 @@ TEST_CASE("TraceToJson: says which requests may be missing, first and at the end
   CHECK(document["otherData"]["missing"] == note);
 }
 
+TEST_CASE("RunRequestsToJson: the seconds of each stage", "[json]") {
+  v1::OpenTraceResponse spans;
+  AddSpan(spans, "s:train:0", kBegin).set_dispatched_unix_nanos(kBegin + 3'000'000'000);
+  AddSpan(spans, "s:train:0", kBegin).set_delivered_unix_nanos(kBegin + 5'000'000'000);
+  v1::ListRunRequestsResponse answer;
+  *answer.mutable_requests() = spans.spans();
+  answer.mutable_read_at()->set_seconds(kBegin / 1'000'000'000 + 4);
+  const Json json = RunRequestsToJson(answer);
+  CHECK(json["complete_since"] == nullptr);
+  const Json& running = json["requests"][0];
+  CHECK(running["operation"] == "sample");
+  CHECK(running["outcome"] == "unfinished");
+  CHECK(running["seconds"].get<double>() == Approx(4));
+  REQUIRE(running["stages"].size() == 3);
+  CHECK(running["stages"][1]["name"] == "queued");
+  CHECK(running["stages"][2]["name"] == "on worker");
+  CHECK(running["stages"][2]["seconds"].get<double>() == Approx(1));
+  CHECK(json["requests"][1]["seconds"].get<double>() == Approx(5));
+  answer.mutable_complete_since()->set_seconds(kBegin / 1'000'000'000);
+  CHECK(RunRequestsToJson(answer)["complete_since"] == "2023-11-14T22:13:20Z");
+}
+
 }  // namespace
 }  // namespace lathe::gateway

@@ -1,5 +1,6 @@
 // Routes for traces of sessions: a signed link, and the file behind it.
 #include "absl/strings/str_cat.h"
+#include "libs/common/status_macros.h"
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/trace_json.h"
 #include "services/api-gateway/routes/request_addresses.h"
@@ -47,6 +48,26 @@ std::vector<Route> TraceRoutes(const RouteContext& context) {
        .description = "The link needs no key and ends after an hour; the file opens in Perfetto.",
        .answer = "TraceExportResponse",
        .handler = ExportHandler(context)},
+      {.method = "GET",
+       .pattern = "/api/v1/training_runs/{run_id}/requests",
+       .tag = "sessions",
+       .summary = "The run's newest requests, with the seconds of their stages",
+       .description = "At most `limit` of them, 1 to 1,000, by default 200. The engine keeps the "
+                      "last requests of each session, and none over a restart of its own.",
+       .query = {"limit"},
+       .answer = "ListRunRequestsResponse",
+       .handler = RpcRoute(
+           context.engine, &TracesStub::ListRunRequests,
+           [](const Request& request) -> absl::StatusOr<v1::ListRunRequestsRequest> {
+             ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/200));
+             v1::ListRunRequestsRequest message;
+             message.set_training_run_id(request.path_parameters[0]);
+             message.set_limit(page.limit);
+             return message;
+           },
+           [](const auto&, const v1::ListRunRequestsResponse& answer) {
+             return JsonResponse(RunRequestsToJson(answer));
+           })},
       // The link itself is the credential, because plain HTTP clients download the file.
       {.method = "GET",
        .pattern = "/traces/{token}",

@@ -79,6 +79,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
 
     {"Traces.DescribeTrace", Scope::kRead},
+    {"Traces.ListRunRequests", Scope::kRead},
     // The token from DescribeTrace is the only credential needed.
     {"Traces.OpenTrace", Scopes(), /*is_open=*/true},
 };

@@ -13,6 +13,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 
 namespace lathe::engine {
@@ -107,6 +108,28 @@ TracesService::Reactor* TracesService::OpenTrace(Context* context,
     reactor->Finish(ToGrpcStatus(caller.status()));
   }
   return reactor;
+}
+
+TracesService::Reactor* TracesService::ListRunRequests(Context* context,
+                                                       const v1::ListRunRequestsRequest* request,
+                                                       v1::ListRunRequestsResponse* response) {
+  return ReadCall(reads_, keys_, context, "Traces.ListRunRequests",
+                  [this, request, response](const Caller& caller) -> absl::Status {
+                    const std::string& id = request->training_run_id();
+                    ASSIGN_OR_RETURN(const PageBounds page,
+                                     ValidatePage(request->limit(), /*offset=*/0));
+                    ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                                     runtime_.store().FindModel(caller.tenant_id, id));
+                    if (!row) return NoSuch("training run", id, "training_run_id");
+                    const SessionTraces::Trace trace = runtime_.traces().ReadNewest(id, page.limit);
+                    *response->mutable_read_at() = ToTimestamp(runtime_.NowNanos());
+                    if (row->created_at < trace.complete_since) {
+                      *response->mutable_complete_since() = ToTimestamp(trace.complete_since);
+                    }
+                    for (const RequestSpan& span : trace.spans)
+                      *response->add_requests() = ToProto(span);
+                    return absl::OkStatus();
+                  });
 }
 
 absl::Status TracesService::Open(const Caller& caller, const Link& link,

@@ -33,6 +33,8 @@ class TracesService final : public v1::Traces::CallbackService {
                          v1::DescribeTraceResponse* response) override;
   Reactor* OpenTrace(Context* context, const v1::OpenTraceRequest* request,
                      v1::OpenTraceResponse* response) override;
+  Reactor* ListRunRequests(Context* context, const v1::ListRunRequestsRequest* request,
+                           v1::ListRunRequestsResponse* response) override;
 
  private:
   // Content of a token.

@@ -140,6 +140,25 @@ SessionTraces::Trace SessionTraces::Read(const std::string& session_id) {
   return trace;
 }
 
+SessionTraces::Trace SessionTraces::ReadNewest(const std::string& owner_id, int64_t limit) {
+  absl::MutexLock lock(&mu_);
+  const auto session = sessions_.find(SessionOfOwner(owner_id));
+  if (session == sessions_.end()) return {.spans = {}, .complete_since = complete_since_};
+  Trace trace;
+  trace.complete_since = session->second.complete_since;
+  const std::set<Order>& orders = session->second.orders;
+  size_t num_read = 0;
+  for (auto order = orders.rbegin(); order != orders.rend(); ++order) {
+    const RequestSpan& span = spans_.at(*order);
+    if (std::ssize(trace.spans) == limit || num_read++ == options_.max_spans_per_read) {
+      trace.complete_since = std::max(trace.complete_since, span.accepted_at);
+      break;
+    }
+    if (span.owner_id == owner_id) trace.spans.push_back(span);
+  }
+  return trace;
+}
+
 std::map<OperationKind, SessionTraces::Load> SessionTraces::Loads() {
   absl::MutexLock lock(&mu_);
   return loads_;

@@ -52,6 +52,8 @@ class SessionTraces {
     size_t max_spans_per_session = 10'000;
     // Total bound. A span takes about 600 bytes.
     size_t max_spans = 50'000;
+    // Spans that ReadNewest looks at.
+    size_t max_spans_per_read = 2'000;
   };
 
   struct Trace {
@@ -81,6 +83,9 @@ class SessionTraces {
   std::optional<RequestSpan> OnDelivered(const std::string& request_id, int64_t now);
 
   Trace Read(const std::string& session_id);
+  // Returns at most `limit` spans of one owner, newest first. Looks at a bounded number of its
+  // session's spans, because calls that record spans wait meanwhile.
+  Trace ReadNewest(const std::string& owner_id, int64_t limit);
   // Returns the number of unfinished requests, by kind.
   std::map<OperationKind, Load> Loads();
 

@@ -69,6 +69,22 @@ TEST_CASE("SessionTraces: a request that is dispatched again shows the last time
   CHECK(traces.Loads().at(OperationKind::kForwardBackward).num_running == 1);
 }
 
+TEST_CASE("SessionTraces: the newest spans of one owner, from a bounded number of them",
+          "[runtime]") {
+  SessionTraces traces({.max_spans_per_read = 4}, /*began_at=*/1);
+  for (int i = 2; i <= 7; ++i) {
+    traces.OnAccepted(Row("r" + std::to_string(i), i % 2 == 0 ? "s:train:0" : "s:sample:0", i));
+  }
+  const SessionTraces::Trace all = traces.ReadNewest("s:train:0", 10);
+  CHECK(IdsOf(all) == std::vector<std::string>{"r6", "r4"});
+  CHECK(all.complete_since == 3);
+  const SessionTraces::Trace one = traces.ReadNewest("s:train:0", 1);
+  CHECK(IdsOf(one) == std::vector<std::string>{"r6"});
+  CHECK(one.complete_since == 5);
+  CHECK(traces.ReadNewest("s:train:1", 10).spans.empty());
+  CHECK(traces.ReadNewest("t:train:0", 10).complete_since == 1);
+}
+
 TEST_CASE("SessionTraces: a session's oldest spans make room, and the trace says since when",
           "[runtime]") {
   SessionTraces traces({.max_spans_per_session = 2, .max_spans = 100}, /*began_at=*/1);

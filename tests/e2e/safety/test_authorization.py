@@ -114,6 +114,7 @@ MATRIX = [
                                        "timeout": 0}),
     Row("GET training_runs", READ),
     Row("GET training_runs/{run_id}", READ, path="training_runs/{model}"),
+    Row("GET training_runs/{run_id}/requests", READ, path="training_runs/{model}/requests"),
     Row("GET training_runs/{run_id}/checkpoints", READ, path="training_runs/{model}/checkpoints"),
     Row("GET checkpoints", READ),
     Row("PUT training_runs/{run_id}/checkpoints/{kind}/{name}/ttl", WRITE, {"ttl_seconds": 4000},

@@ -109,6 +109,7 @@ const std::vector<Row>& Matrix() {
       {"OpenArchive", {}, "token: '$T'"},
       {"DescribeTrace", kRead, "session_id: '$S'"},
       {"OpenTrace", {}, "token: '$V'"},
+      {"ListRunRequests", kRead, "training_run_id: '$M' limit: 10"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},

@@ -57,6 +57,37 @@ TEST_CASE("Traces: a link shows what became of the session's requests, without a
   CHECK(ran.completed_unix_nanos() > 0);
 }
 
+TEST_CASE("Traces: a run's newest requests", "[engine]") {
+  Traced f;
+  f.client.MakeModel();
+  f.engine.clock().Advance(absl::Seconds(1));
+  const std::string first = f.client.Train(1);
+  const std::string second = f.client.Train(2);
+  f.client.Result(first);
+  f.client.Result(second);
+  v1::ListRunRequestsRequest request;
+  request.set_training_run_id(f.client.model_id());
+  request.set_limit(1);
+  const auto list = [&](v1::ListRunRequestsResponse* response) {
+    return FromGrpcStatus(f.stub->ListRunRequests(CallContext(f.client.key()), request, response));
+  };
+  v1::ListRunRequestsResponse response;
+  REQUIRE(list(&response).ok());
+  REQUIRE(response.requests_size() == 1);
+  CHECK(response.requests(0).request_id() == second);
+  CHECK(response.has_complete_since());
+  request.set_limit(10);
+  REQUIRE(list(&response).ok());
+  REQUIRE(response.requests_size() == 2);
+  CHECK(response.requests(1).request_id() == first);
+  CHECK_FALSE(response.has_complete_since());
+  request.set_limit(100'000);
+  CHECK(ErrorCode(list(&response)) == "bad_page");
+  request.set_limit(10);
+  request.set_training_run_id(f.client.session_id() + ":train:7");
+  CHECK(ErrorCode(list(&response)) == "not_found");
+}
+
 TEST_CASE("Traces: a link ends after an hour, and only its own token opens it", "[engine]") {
   Traced f;
   const std::string token = f.Token();
