@@ -2,7 +2,7 @@
 import type { components } from "lathe-api";
 import { key, signOut } from "./session";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
 export type Run = Schemas["TrainingRun"];
 export type Checkpoint = Schemas["Checkpoint"];
 export type Session = Schemas["SessionSummary"];
@@ -33,6 +33,8 @@ export class ApiError extends Error {
     message: string,
     readonly hint: string = "",
     readonly requestId: string = "",
+    // What the server asked to wait.
+    readonly retryAfterMs: number = 0,
   ) {
     super(message);
   }
@@ -46,7 +48,8 @@ export class ApiError extends Error {
 async function errorOf(response: Response): Promise<ApiError> {
   try {
     const { error } = await response.json() as Schemas["Error"];
-    return new ApiError(response.status, error.code, error.message, error.hint, error.request_id);
+    return new ApiError(response.status, error.code, error.message, error.hint, error.request_id,
+      1000 * Number(response.headers.get("Retry-After") ?? 0));
   } catch {
     return new ApiError(response.status, "unknown", `the server answered ${response.status}`);
   }

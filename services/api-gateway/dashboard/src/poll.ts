@@ -50,6 +50,7 @@ class Poll<T> {
 
   private async exchange(): Promise<void> {
     const before = this.failures;
+    let pause = this.periodMs;
     try {
       const data = await this.load();
       if (this.isOver) return;
@@ -62,10 +63,11 @@ class Poll<T> {
       this.count(error.isPassing ? before + 1 : 0);
       // The answer to a wrong question stays the same.
       if (!error.isPassing) return;
+      // A server that is away is asked sooner than one that refuses for its load.
+      const first = error.status === 0 ? 1000 : this.periodMs;
+      pause = Math.max(error.retryAfterMs, spread(Math.min(kMaxPauseMs, first * 2 ** before)));
     }
     if (document.hidden) return;
-    const pause = this.failures === 0 ? this.periodMs
-      : spread(Math.min(kMaxPauseMs, 1000 * 2 ** (this.failures - 1)));
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(), pause);
   }

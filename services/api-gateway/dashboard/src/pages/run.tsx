@@ -36,12 +36,14 @@ function waitShare(asked: Asked[]): string {
   return all === 0 ? "–" : `${number(100 * waited / all)} %`;
 }
 
-function Now({ data: { requests: { asked } } }: { data: Loaded }) {
+// Counts of the requests that are listed, which may be the run's newest ones only.
+function Now({ data: { requests: { asked, completeSince } } }: { data: Loaded }) {
   const done = asked.filter(isDone);
   const failed = done.filter(({ outcome }) => outcome.endsWith("_error")).length;
   const tokens = done.reduce((sum, one) => sum + one.tokens, 0);
+  const newest = completeSince === null ? "" : ` of the newest ${plural(asked.length, "request")}`;
   return <Figures items={[
-    ["Steps", number(asked.filter(isStep).filter(isDone).length)],
+    [`Steps${newest}`, number(asked.filter(isStep).filter(isDone).length)],
     ["Tokens", number(tokens)],
     ["Requests", <>{number(done.length)} <small>{number(asked.length - done.length)} unfinished</small></>],
     ["Waited for the worker", waitShare(done)],
@@ -55,7 +57,7 @@ function StageChart({ operation, asked }: { operation: string; asked: Asked[] })
   const shown = asked.slice(-kNumShown);
   const lines = kStages.map((name) => ({ name, values: shown.map((one) => spent(one, name)) }));
   return <Card title={operation} note={`seconds of each stage, ${plural(shown.length, "request")}`}>
-    <LineChart xName="seq_id" xs={shown.map(({ seqId }) => seqId)} lines={lines} show={seconds} />
+    <LineChart xName="seq_id" xs={shown.map(({ seq_id }) => seq_id)} lines={lines} show={seconds} />
   </Card>;
 }
 
@@ -79,11 +81,11 @@ function RequestTable({ requests }: { requests: Requests }) {
   }
   const newest = requests.asked.slice(-kNumShown).reverse();
   return <Card title="Requests" note={`the newest ${number(newest.length)}`}>
-    {requests.missing !== "" && <p class="muted">{requests.missing}</p>}
-    <Table label="Requests" rows={newest} id={(asked) => String(asked.number)} columns={[
-      { name: "Operation", show: ({ operation, seqId }) => <>{operation} <small>seq_id {number(seqId)}</small></> },
+    {requests.completeSince !== null && <p class="muted">Requests up to <Time at={requests.completeSince} /> may be missing.</p>}
+    <Table label="Requests" rows={newest} id={(asked) => asked.request_id} columns={[
+      { name: "Operation", show: ({ operation, seq_id }) => <>{operation} <small>seq_id {seq_id}</small></> },
       { name: "Outcome", show: ({ outcome }) => outcome },
-      { name: "Accepted", show: ({ acceptedAt }) => <Time at={acceptedAt} /> },
+      { name: "Accepted", show: ({ accepted_at }) => <Time at={accepted_at} /> },
       { name: "Tokens", isNumber: true, show: ({ tokens }) => number(tokens) },
       { name: "Took", isNumber: true, show: (asked) => seconds(asked.seconds) },
       { name: "Longest stage", show: ({ stages }) => {
