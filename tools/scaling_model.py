@@ -208,12 +208,10 @@ def share_exposed(parts):
 
 
 def decode(machine, shape, tp, rows):
-    """Seconds of a pass by part. On GPUs ranks gather all logits."""
-    link = link_of(machine, tp, 1)
+    """Seconds of a pass by part."""
     read = 2 * numbers(shape) / tp / machine.read
-    moved = formula.total({"": formula.forward(shape, rows, tp)})
-    logits = formula.all_gather(tp, formula.FP32 * rows * shape.vocab / tp)
-    return {"compute": read, "tp": link.time(moved.plus(logits)) if tp > 1 else 0,
+    moved = formula.total(formula.decode(shape, rows, {"tp": tp}, whole_rows=True))
+    return {"compute": read, "tp": link_of(machine, tp, 1).time(moved),
             "rounds": machine.round_seconds if tp > 1 else 0}
 
 

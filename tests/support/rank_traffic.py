@@ -67,6 +67,10 @@ class Shape:
         per_layer = 2 * self.q + 2 * self.kv + 3 * self.mlp
         return self.layers * self.hidden * per_layer
 
+    def vocabulary_of(self, tp):
+        """Tokens that one rank of tp has, padded."""
+        return -(-self.vocab // (tp * VOCABULARY_MULTIPLE)) * VOCABULARY_MULTIPLE if tp > 1 else self.vocab
+
     def summed_lora(self, rank, unembed):
         """Numbers of the LoRA factors on the hidden state's side, which every rank of tp has whole:
         A of q, k, v, gate and up, B of o and down."""
@@ -114,13 +118,15 @@ def optim_step(shape, lora_rank, mesh, unembed=True):
             ALL: {"adapter after step": all_gather(tp * data, 4 * INT64)}}
 
 
-def decode(shape, rows, mesh, draws=None):
+def decode(shape, rows, mesh, draws=None, whole_rows=False):
     """`rows` through all layers, `draws` of which (default: all) get a token: what the ranks of the
-    replica that has them receive. Leaves out `samples`, the finished ones."""
+    replica that has them receive. `whole_rows`: every rank gets all logits, as on GPUs and on CPUs for
+    top-k and top-p. Leaves out `samples`, the finished ones."""
     tp = mesh.get("tp", 1)
-    return add({"tp": {**forward(shape, rows, tp),
-                       "draws": all_gather(tp, 32 * (rows if draws is None else draws))}},
-               sampling_pass(mesh))
+    draws = rows if draws is None else draws
+    drawn = ({"draws.rows": all_gather(tp, FP32 * draws * shape.vocabulary_of(tp))} if whole_rows
+             else {"draws": all_gather(tp, 32 * draws)})
+    return add({"tp": {**forward(shape, rows, tp), **drawn}}, sampling_pass(mesh))
 
 
 def sampling_pass(mesh):
@@ -157,8 +163,7 @@ class BaseWeights:
         layer = [matrix((shape.q + 2 * shape.kv) // tp, shape.hidden)
                  + matrix(shape.hidden, shape.q // tp),
                  matrix(2 * shape.mlp // tp, shape.hidden), matrix(shape.hidden, shape.mlp // tp)]
-        multiple = tp * VOCABULARY_MULTIPLE if tp > 1 else 1
-        vocab = -(-shape.vocab // multiple) * multiple // tp
+        vocab = shape.vocabulary_of(tp)
         piece_rows = max(1, max(layer) // matrix(64, shape.hidden)) * 64
         pieces = [matrix(min(piece_rows, vocab - row), shape.hidden)
                   for row in range(0, vocab, piece_rows)]
