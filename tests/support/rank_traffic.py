@@ -177,7 +177,17 @@ class BaseWeights:
         if self.held[block % 2] == block:
             return NOTHING
         self.held[block % 2] = block
-        return all_gather(self.ranks, -(-self.blocks[block] // 64 // self.ranks) * 64)
+        return all_gather(self.ranks, self._share(block))
+
+    def _share(self, block):
+        """Bytes of a rank's."""
+        return -(-self.blocks[block] // 64 // self.ranks) * 64
+
+    def held_bytes(self):
+        """That a rank has in memory: its shares, and buffers of the largest blocks."""
+        shares = [self._share(block) for block in range(len(self.blocks))]
+        buffers = [self.ranks * max(shares[parity::2]) for parity in (0, 1)] if self.ranks > 1 else []
+        return sum(shares) + sum(buffers)
 
     def _uses(self, steps):
         uses = [(step, block) for step, blocks in steps for block in blocks]
@@ -187,13 +197,22 @@ class BaseWeights:
             has_room = following[1] is not None and following[1] % 2 != block % 2
             yield Use(step, block, waited, self._gather(following[1]) if has_room else NOTHING)
 
-    def uses(self, half_chunks):
-        """Of a training pass."""
+    def uses(self, half_chunks, checkpointed_layers=0):
+        """Of a training pass. Recomputation leaves out the last block of a layer."""
         layers = [[3 * layer, 3 * layer + 1, 3 * layer + 2] for layer in range(self.layers)]
-        return list(self._uses([("embed", self.tokens),
-                                *(("forward", blocks) for blocks in layers),
-                                *[("head", self.head)] * half_chunks,
-                                *(("backward", blocks[::-1]) for blocks in layers[::-1])]))
+        steps = [("embed", self.tokens), *(("forward", blocks) for blocks in layers),
+                 *[("head", self.head)] * half_chunks]
+        for blocks in layers[::-1]:
+            if blocks[0] < 3 * checkpointed_layers:
+                steps.append(("forward", blocks[:2]))
+            steps.append(("backward", blocks[::-1]))
+        return list(self._uses(steps))
+
+    def uses_of_layer(self):
+        """Of the first layer's forward step, which ran just before too."""
+        for _ in range(2):
+            uses = list(self._uses([("forward", [0, 1, 2])]))
+        return uses
 
     def forward_backward(self, half_chunks):
         return moved_by(self.uses(half_chunks))
