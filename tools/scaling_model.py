@@ -368,7 +368,7 @@ def print_decode(args, machine):
 def print_measured():
     """A core of the machine of docs/measurements/ranks.md: one rank's 333 tokens/s, a copy through shared
     memory at about 3 GB/s and 5 us. Predicts ratios of 8 x 128 tokens over two ranks."""
-    shape, lora = formula.Shape(8, 1024, 2048, 1024, 3072, 151936), Lora()
+    shape, lora = formula.Shape(8, 1024, 2048, 1024, 3072, 151936), Lora(8, unembed=False)
     seconds = 1024 / 333
     flops = 1024 * flops_per_token(shape, 128, lora) / seconds
     core = Machine(flops, 0, 0, 2, 3e9, 3e9, 5e-6, 0, 20e-6)

@@ -56,6 +56,21 @@ def test_the_pages_have_what_the_tool_prints_and_no_other_rows(capsys):
     assert [row for row in rows if row not in printed] == []
 
 
+def test_the_prediction_of_what_was_measured_is_on_the_page(capsys):
+    """docs/measurements/ranks.md: 5.77 MB a step with dp 2, two groups reach 1.85 x."""
+    shape = formula.Shape(8, 1024, 2048, 1024, 3072, 151936)
+    moved = formula.optim_step(shape, 8, {"dp": 2}, unembed=False)[formula.DATA]["data gradients"]
+    assert f"{moved.bytes / 1e6:.2f} MB" == "5.77 MB"
+    model.main(["--measured"])
+    dp, tp = re.findall(r"^[dt]p 2: ([\d.]+) x one rank", capsys.readouterr().out, re.M)
+    text = " ".join(page("measurements/cost_model.md").split())
+    assert f"It then predicts {dp} x for dp 2 and {tp} x for tp 2." in text
+    assert (f"Times 1.85 / 2, the predictions are {float(dp) * 1.85 / 2:.2f} and {float(tp) * 1.85 / 2:.2f}. "
+            "Measured were 1.81 and 1.78.") in text
+    measured = page("measurements/ranks.md")
+    assert all(f"| 332.8 tokens/s | {row}" in measured for row in ("600.8, **1.81 x**", "593.6, **1.78 x**"))
+
+
 def test_missed_rows_are_as_the_page_sums_them_up():
     """Of the default arguments' rows: which mesh misses, and by how much."""
     rows = [(name, step, model.share_exposed(parts(name, shape, step)))
