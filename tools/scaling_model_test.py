@@ -71,6 +71,64 @@ def test_the_prediction_of_what_was_measured_is_on_the_page(capsys):
     assert all(f"| 332.8 tokens/s | {row}" in measured for row in ("600.8, **1.81 x**", "593.6, **1.78 x**"))
 
 
+def repeated(name, tokens):
+    """Percent of a step that is exposed, of 8B in passes of that size."""
+    step = model.Work((Pass(tokens, 1),) * 16, 2048)
+    return f"{100 * model.share_exposed(parts(name, step=step)):.0f}"
+
+
+def test_the_prose_has_the_figures_of_the_model():
+    shape, nvlink = model.SHAPES["8B"], model.link_of(MACHINE, 8, 1)
+    of_token = formula.total({"tp": formula.forward_backward(shape, 1, {"tp": 8})["tp"]}).bytes
+    compute = model.Compute(MACHINE, shape, model.axes("tp 8"), 1, 2048).all
+    kept = [pass_plan.PassMemory(model.SHAPES[name], model.axes("dp 8"), 0) for name in ("8B", "32B")]
+    slow = ("--nic", "12.5", "--nic-us", "60")
+    dp = [planned("dp 64", "8B", 131072, *more)[1] for more in ((), slow)]
+    dp_ms = [f"{1e3 * one['dp']:.0f} ms" for one in dp]
+    dp_share = [f"{100 * one['dp'] / sum(one.values()):.0f} %" for one in dp]
+    speed = {case: 100 - int(exposed(*case[::-1])) for case in
+             (("8B", "tp 8"), ("8B", "dp 4 x tp 2"), ("32B", "tp 8"), ("32B", "dp 4 x tp 2"))}
+
+    def sum_over(tp, rows):
+        return model.link_of(MACHINE, tp, 1).time(formula.all_reduce(tp, 4 * rows * shape.hidden))
+
+    def decoded(tp):
+        return sum(model.decode(MACHINE, shape, tp, 64).values())
+
+    both = [planned("dp 4 x fsdp 2", "32B", 131072, "--role", role) for role in ("train", "both")]
+    twice = both[1][0].passes[0]
+    assert twice.idle == 4
+    text = " ".join(page("scaling.md").split())
+    sentences = (
+        f"twice the {4 * shape.lora(*Lora()) / 1e6:.0f} MB of the gradients",
+        f"the sum takes {dp_ms[0]} over InfiniBand and {dp_ms[1]} over 100 Gb/s Ethernet",
+        f"that is {dp_share[0]} and {dp_share[1].replace(' %', ' % of the step')}",
+        f"share these tokens {exposed('dp 64', '8B', 131072, '--adapters', '8')} % of the step are exposed",
+        f"a rank receives {of_token / 1e6:.1f} MB per token. The transfer takes "
+        f"{1e6 * of_token / nvlink.bytes_per_second:.0f} us over NVLink, beside {1e6 * compute:.0f} us of",
+        f"tp 8 trains 8B at {speed['8B', 'tp 8']} % of the speed of eight devices, and tp 2 at "
+        f"{speed['8B', 'dp 4 x tp 2']} % of two. 32B reaches {speed['32B', 'tp 8']} % and "
+        f"{speed['32B', 'dp 4 x tp 2']} %.",
+        f"a sum of 4,096 rows takes {sum_over(16, 4096) / sum_over(8, 4096):.1f} times as long as with tp 8 in "
+        f"one host, one of 64 decoded rows {sum_over(16, 64) / sum_over(8, 64):.1f} times",
+        f"hides all but {repeated('fsdp 8', 4096)} % inside a host",
+        f"as 32B has them, {exposed('fsdp 8', '32B')} % are exposed",
+        f"With passes of 1,024 tokens {repeated('fsdp 8', 1024)} % of a step are exposed",
+        f"2,048 tokens for 8B, which exposes {exposed('fsdp 64', '8B', 1 << 20)} to {exposed('fsdp 64')} %",
+        f"fsdp 8 x tp 8 has one port for each gather and exposes {exposed('fsdp 8 x tp 8')} % for 8B",
+        f"8B decodes {decoded(1) / decoded(2):.2f} times as fast on two devices, and "
+        f"{decoded(1) / decoded(8):.2f} times as fast on eight",
+        f"keeps {kept[0].layers * kept[0].saved / 1e6:.1f} MB per token of 8B and "
+        f"{kept[1].layers * kept[1].saved / 1e6:.1f} MB per token of 32B",
+        f"{twice.checkpointed} of 32B's layers are computed twice and half of the ranks are idle: training takes "
+        f"{sum(both[1][1].values()) / sum(both[0][1].values()):.1f} times as long",
+        f"8B exposes {100 * model.share_exposed(planned('dp 8 x fsdp 8', '8B', 1 << 18)[1]):.1f} % then. 32B "
+        f"exposes {100 * model.share_exposed(planned('dp 8 x fsdp 8', '32B', 1 << 18)[1]):.1f} %",
+        f"GPUs too: {exposed('fsdp 8', '32B', 131072, '--role', 'both')} %")
+    assert [sentence for sentence in sentences if sentence not in text] == []
+    assert exposed("dp 8 x fsdp 8", "32B", 1 << 20, "--role", "both") == "6"
+
+
 def test_missed_rows_are_as_the_page_sums_them_up():
     """Of the default arguments' rows: which mesh misses, and by how much."""
     rows = [(name, step, model.share_exposed(parts(name, shape, step)))
