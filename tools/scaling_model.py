@@ -15,17 +15,17 @@ how far to trust the model.
 
 import argparse
 import math
-import pathlib
-import sys
+from collections import Counter
 from dataclasses import dataclass
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
-from support import rank_traffic as formula  # noqa: E402
+import pass_plan
+from pass_plan import Lora, Pass, formula
 
 GOAL = 0.05  # of a step, exposed
-LORA_RANK = 32
-# Rows of a chunk of logits; where the head is gathered for each chunk, as 80 GB have room for.
-HEAD_ROWS, GATHERED_HEAD_ROWS = 256, 2048
+PARTS = ("compute", "dp", "fsdp", "tp", "rounds")  # of a step's seconds
+# Of services/worker/executor/planning/step_rate.cc: a worker times a layer with so many rows, and a backward step
+# takes so much longer. A step of a layer may take so many seconds.
+MEASURED_ROWS, BACKWARD_COST, STEP_SECONDS = 256, 1.5, 0.02
 # config.json of Qwen/Qwen3-8B and Qwen/Qwen3-32B.
 SHAPES = {"8B": formula.Shape(36, 4096, 4096, 1024, 12288, 151936, tied=False),
           "32B": formula.Shape(64, 5120, 8192, 1024, 25600, 151936, tied=False)}
@@ -40,7 +40,7 @@ MESHES = {("8B", 8): ["dp 8", "fsdp 8", "dp 4 x tp 2", "tp 8"],
 class Machine:
     flops: float  # that training attains
     read: float  # bytes per second that decoding attains
-    memory: float  # of a device for weights, bytes
+    memory: float  # of a device, bytes that a worker plans with
     per_host: int
     nvlink: float  # bytes per second that a collective attains
     nic: float  # the same, of the network port of a device
@@ -93,20 +93,20 @@ def numbers(shape):
     return shape.linears() + shape.vocab * shape.hidden
 
 
-def flops_per_token(shape, length):
-    """Forward and backward, LoRA on all linears, causal attention over `length` tokens."""
-    return (4 * numbers(shape) + 6 * shape.lora(LORA_RANK, True)
-            + 7 * shape.layers * shape.q * length)
+def flops_per_token(shape, length, lora):
+    """Forward and backward, causal attention over `length` tokens."""
+    return 4 * numbers(shape) + 6 * shape.lora(*lora) + 7 * shape.layers * shape.q * length
 
 
 class Compute:
     """Seconds of a pass of `tokens` tokens on a rank, by block of base weights."""
 
-    def __init__(self, machine, shape, mesh, tokens, length):
+    def __init__(self, machine, shape, mesh, tokens, length, lora=Lora(), checkpointed=0):
         self.seconds_of_flop = tokens / mesh["tp"] / machine.flops
         self.shape, self.length = shape, length
-        self.lora = shape.lora(LORA_RANK, True) / numbers(shape)
-        self.all = flops_per_token(shape, length) * self.seconds_of_flop
+        self.lora = shape.lora(*lora) / numbers(shape)
+        self.all = (flops_per_token(shape, length, lora) * self.seconds_of_flop
+                    + checkpointed * self.recompute())
 
     def _flops(self, weights, attention, is_backward):
         return 2 * weights * (1 + self.lora * (2 if is_backward else 1)) + attention
@@ -122,23 +122,31 @@ class Compute:
     def layer(self, step):
         return sum(self.block(step, block) for block in range(3))
 
+    def recompute(self):
+        """Of a layer, which leaves out the product with the last matrix."""
+        return self.block("forward", 0) + self.block("forward", 1)
+
     def head(self, is_backward):
         return self._flops(self.shape.vocab * self.shape.hidden, 0, is_backward) * self.seconds_of_flop
 
 
-def fsdp_seconds(link, shape, mesh, compute, chunks, change):
+def base_weights(shape, mesh):
+    return formula.BaseWeights(shape, mesh, formula.BF16, panel_rows=1)
+
+
+def fsdp_seconds(link, shape, mesh, compute, a_pass, change):
     """(exposed, hidden) of the gathers of a pass. A block is gathered while the one before it
     computes. Sums of tp that run meanwhile hide nothing here."""
-    weights = formula.BaseWeights(shape, mesh, formula.BF16, panel_rows=1)
+    weights = base_weights(shape, mesh)
     pieces = len(weights.head)
     exposed = hidden = 0
     is_backward_half = False
-    for use in weights.uses(2 * chunks):
+    for use in weights.uses(2 * a_pass.chunks, a_pass.checkpointed):
         if use.step == "embed":
             seconds = 0
         elif use.step == "head":
             # Halves of chunks alternate.
-            seconds = compute.head(is_backward_half) / chunks / pieces
+            seconds = compute.head(is_backward_half) / a_pass.chunks / pieces
             if use.block == weights.head[-1]:
                 is_backward_half = not is_backward_half
         else:
@@ -151,56 +159,92 @@ def fsdp_seconds(link, shape, mesh, compute, chunks, change):
     return exposed, hidden
 
 
-def round_seconds(machine, compute, shape, chunks, change):
+def tokens_per_step(machine, shape, mesh):
+    """Largest pass whose layers take no longer than they may, by the time of a layer with its collectives that a
+    worker takes at its start. A power of two."""
+    compute = Compute(machine, shape, mesh, MEASURED_ROWS, MEASURED_ROWS, Lora(0, False))
+    seconds = compute.layer("forward")
+    if mesh["fsdp"] > 1:
+        link = link_of(machine, mesh["fsdp"], mesh["tp"])
+        for use in base_weights(shape, mesh).uses_of_layer():
+            seconds += link.time(use.waited)
+            seconds += max(0, link.time(use.ahead) - compute.block("forward", use.block))
+    if mesh["tp"] > 1:
+        sums = formula.all_reduce(mesh["tp"], formula.FP32 * MEASURED_ROWS * shape.hidden) * 2
+        seconds += link_of(machine, mesh["tp"], 1).time(sums)
+    return 2 ** math.floor(math.log2(STEP_SECONDS / (seconds / MEASURED_ROWS) / BACKWARD_COST))
+
+
+def round_seconds(machine, compute, shape, a_pass, change):
     """Exposed, of the rounds before the units of a pass. The device has one unit queued, so it works
     during a round, unless the host has just waited for it: after each chunk of the head, at the
     pass's end, and when the ranks have agreed on the next pass's steps."""
-    waits = chunks + 2
-    behind = [compute.layer("forward")] * shape.layers + [compute.layer("backward")] * shape.layers
+    waits = a_pass.chunks + 2
+    behind = ([compute.layer("forward")] * shape.layers + [compute.layer("backward")] * shape.layers
+              + [compute.recompute()] * a_pass.checkpointed)
     short = sum(max(0, machine.round_seconds - seconds) for seconds in behind)
     return (waits * machine.round_seconds + short) / change.units_a_round
 
 
-def training(machine, shape, mesh, work, change=Change()):
-    """Seconds of a step: {"compute", and what is exposed of "dp", "fsdp", "tp", "rounds"}, and what
-    is hidden. `work`: (tokens of a pass on a rank, passes, length of a sequence, adapters)."""
-    tokens, passes, length, adapters = work
+@dataclass(frozen=True)
+class Work:
+    """Of a training step."""
+    passes: tuple[Pass, ...]
+    length: int  # of a sequence
+    adapters: int = 1  # that share the passes, each with an optim_step of its own
+    lora: Lora = Lora()
+
+
+def pass_seconds(machine, shape, mesh, a_pass, work, change):
+    """(seconds of one pass by part, what is hidden)"""
+    tokens, chunks = a_pass.tokens, a_pass.chunks
     tp, fsdp, data = mesh["tp"], mesh["fsdp"], mesh["dp"] * mesh["fsdp"]
-    chunks = math.ceil(tokens / (GATHERED_HEAD_ROWS if fsdp > 1 else HEAD_ROWS))
-    compute = Compute(machine, shape, mesh, tokens, length)
-    of_pass = formula.forward_backward(shape, tokens, mesh, chunks=chunks)
-    of_step = formula.optim_step(shape, LORA_RANK, mesh)
-    exposed = {"dp": 0, "fsdp": 0, "tp": 0, "rounds": 0}
-    hidden = 0
+    compute = Compute(machine, shape, mesh, tokens, work.length, work.lora, a_pass.checkpointed)
+    of_pass = formula.forward_backward(shape, tokens, mesh, a_pass.checkpointed, chunks)
+    parts, hidden = dict.fromkeys(PARTS, 0) | {"compute": compute.all}, 0
     if tp > 1:
         link = link_of(machine, tp, 1)
         moved = formula.total({"tp": of_pass["tp"]})
         moved = moved._replace(bytes=moved.bytes * change.tp_bytes)
         if change.tp_beside:
             twice = moved._replace(calls=2 * moved.calls)
-            of_a_pass = max(link.time(twice) - compute.all, link.time(moved) / moved.calls)
+            parts["tp"] = max(link.time(twice) - compute.all, link.time(moved) / moved.calls)
         else:
-            of_a_pass = link.time(moved)
-        exposed["tp"] = passes * of_a_pass
-        exposed["tp"] += adapters * link.time(formula.total({"tp": of_step["tp"]}))
+            parts["tp"] = link.time(moved)
     if fsdp > 1:
-        waited, beside = fsdp_seconds(link_of(machine, fsdp, tp), shape, mesh, compute, chunks, change)
-        exposed["fsdp"] += passes * waited
-        hidden += passes * beside
+        link = link_of(machine, fsdp, tp)
+        parts["fsdp"], hidden = fsdp_seconds(link, shape, mesh, compute, a_pass, change)
     if data > 1:
-        link = link_of(machine, data, tp)
+        parts["dp"] = link_of(machine, data, tp).time(formula.total({"": of_pass[formula.DATA]}))
+    if tp * data > 1:
+        parts["rounds"] = round_seconds(machine, compute, shape, a_pass, change)
+    return parts, hidden
+
+
+def training(machine, shape, mesh, work, change=Change()):
+    """Seconds of a step: {"compute", and what is exposed of "dp", "fsdp", "tp", "rounds"}, and what
+    is hidden."""
+    tp, data, adapters = mesh["tp"], mesh["dp"] * mesh["fsdp"], work.adapters
+    sums, hidden = dict.fromkeys(PARTS, 0), 0
+    for a_pass, times in Counter(work.passes).items():
+        parts, beside = pass_seconds(machine, shape, mesh, a_pass, work, change)
+        sums = {part: sums[part] + times * parts[part] for part in PARTS}
+        hidden += times * beside
+    of_step = formula.optim_step(shape, work.lora.rank, mesh, work.lora.unembed)
+    if tp > 1:
+        sums["tp"] += adapters * link_of(machine, tp, 1).time(formula.total({"tp": of_step["tp"]}))
+    if data > 1:
         gradients = of_step[formula.DATA]["data gradients"]
         gradients = gradients._replace(bytes=gradients.bytes * change.dp_bytes)
-        seconds = adapters * link.time(gradients)
-        if change.dp_beside:
-            hidden += min(seconds, shape.layers * compute.layer("backward"))
-            seconds = max(0, seconds - shape.layers * compute.layer("backward"))
-        exposed["dp"] = seconds + passes * link.time(formula.total({"": of_pass[formula.DATA]}))
+        seconds = adapters * link_of(machine, data, tp).time(gradients)
+        last = Compute(machine, shape, mesh, work.passes[-1].tokens, work.length, work.lora)
+        beside = min(seconds, shape.layers * last.layer("backward")) if change.dp_beside else 0
+        hidden += beside
+        sums["dp"] += seconds - beside
     if tp * data > 1:
-        rounds = round_seconds(machine, compute, shape, chunks, change)
         # An optimizer's step compares the weights of all ranks on the host.
-        exposed["rounds"] = passes * rounds + 2 * adapters * machine.round_seconds
-    return {"compute": passes * compute.all, **exposed}, hidden
+        sums["rounds"] += 2 * adapters * machine.round_seconds
+    return sums, hidden
 
 
 def share_exposed(parts):
@@ -208,28 +252,23 @@ def share_exposed(parts):
 
 
 def decode(machine, shape, tp, rows):
-    """Seconds of a pass by part. On GPUs ranks gather all logits."""
-    link = link_of(machine, tp, 1)
+    """Seconds of a pass by part."""
     read = 2 * numbers(shape) / tp / machine.read
-    moved = formula.total({"": formula.forward(shape, rows, tp)})
-    logits = formula.all_gather(tp, formula.FP32 * rows * shape.vocab / tp)
-    return {"compute": read, "tp": link.time(moved.plus(logits)) if tp > 1 else 0,
+    moved = formula.total(formula.decode(shape, rows, {"tp": tp}, whole_rows=True))
+    return {"compute": read, "tp": link_of(machine, tp, 1).time(moved),
             "rounds": machine.round_seconds if tp > 1 else 0}
 
 
-def fits(machine, shape, mesh):
-    """Whether a rank has memory for its weights: of axis fsdp its share and two blocks, no larger
-    than a layer together."""
-    tp, fsdp = mesh["tp"], mesh["fsdp"]
-    all_numbers = numbers(shape) + (0 if shape.tied else shape.vocab * shape.hidden)
-    blocks = 2 * shape.linears() / shape.layers / tp if fsdp > 1 else 0
-    return 2 * all_numbers / tp / fsdp + blocks <= machine.memory
-
-
-def as_passes(tokens, most):
-    """(tokens of a pass, passes)"""
-    passes = math.ceil(tokens / most)
-    return tokens / passes, passes
+def work_of(args, machine, shape, mesh, tokens):
+    """A step of that many tokens in the passes that a worker plans. None if it cannot run, or if data ranks have
+    no sequence."""
+    sequences = tokens // args.length
+    rows = tokens_per_step(machine, shape, mesh)
+    planned = pass_plan.plan(shape, mesh, machine.memory, rows, samples=args.role == "both")
+    if planned is None or sequences < mesh["dp"] * mesh["fsdp"]:
+        return None
+    passes = pass_plan.passes(planned, shape, mesh, sequences, args.length, Lora(), args.adapters)
+    return passes and Work(tuple(passes), args.length, args.adapters)
 
 
 def cases(args, machine):
@@ -237,25 +276,34 @@ def cases(args, machine):
     for (model, devices), meshes in MESHES.items():
         for tokens in args.tokens:
             for name in meshes:
-                mesh = axes(name)
-                assert math.prod(mesh.values()) == devices, name
-                share = tokens / (mesh["dp"] * mesh["fsdp"])
-                if share >= args.length and fits(machine, SHAPES[model], mesh):
-                    work = (*as_passes(share, args.pass_tokens), args.length, args.adapters)
+                assert math.prod(axes(name).values()) == devices, name
+                if work := work_of(args, machine, SHAPES[model], axes(name), tokens):
                     yield model, devices, name, tokens, work
 
 
+def text_of(passes):
+    """ "4 x 4,096" """
+    texts = []
+    for a_pass, times in Counter(passes).items():
+        text = f"{times} x {a_pass.tokens:,}"
+        text += f", {a_pass.checkpointed} layers twice" if a_pass.checkpointed else ""
+        text += f", {a_pass.idle} ranks idle" if a_pass.idle else ""
+        texts.append(text)
+    return "; ".join(texts)
+
+
 def print_training(args, machine):
-    print("| model | GPUs | mesh | tokens a step | tokens/s | compute | hidden | exposed: dp, fsdp, tp, "
+    print("| model | GPUs | mesh | tokens a step | passes | tokens/s | compute | hidden | exposed: dp, fsdp, tp, "
           "rounds | exposed | goal |")
-    print("|" + "---|" * 10)
+    print("|" + "---|" * 11)
     for model, devices, name, tokens, work in cases(args, machine):
         parts, hidden = training(machine, SHAPES[model], axes(name), work)
-        by_part = ", ".join(f"{1e3 * parts[part]:.1f}" for part in ("dp", "fsdp", "tp", "rounds"))
+        by_part = ", ".join(f"{1e3 * parts[part]:.1f}" for part in PARTS[1:])
         share = share_exposed(parts)
-        print(f"| {model} | {devices} | {name} | {tokens:,} | {tokens / sum(parts.values()):,.0f} | "
-              f"{1e3 * parts['compute']:,.0f} ms | {1e3 * hidden:,.0f} ms | {by_part} ms | "
-              f"{100 * share:.1f} % | {'met' if share <= GOAL else '**missed**'} |")
+        print(f"| {model} | {devices} | {name} | {tokens:,} | {text_of(work.passes)} | "
+              f"{tokens / sum(parts.values()):,.0f} | {1e3 * parts['compute']:,.0f} ms | "
+              f"{1e3 * hidden:,.0f} ms | {by_part} ms | {100 * share:.1f} % | "
+              f"{'met' if share <= GOAL else '**missed**'} |")
 
 
 CHANGES = {
@@ -269,14 +317,13 @@ CHANGES = {
 ALL_CHANGES = Change(True, 0.5, 0.5, True, True, 4)
 
 
-def mends(machine, shape, mesh, work, pass_tokens):
+def mends(args, machine, shape, mesh, tokens, work):
     """(what would help, the exposed share then), for the parts that alone take half of the goal."""
     parts, _ = training(machine, shape, mesh, work)
     step = sum(parts.values())
-    tokens, passes, *rest = work
 
-    def then(change, tokens=tokens, passes=passes):
-        return share_exposed(training(machine, shape, mesh, (tokens, passes, *rest), change)[0])
+    def then(change):
+        return share_exposed(training(machine, shape, mesh, work, change)[0])
 
     for part, changes in CHANGES.items():
         if parts[part] >= GOAL / 2 * step:
@@ -284,8 +331,8 @@ def mends(machine, shape, mesh, work, pass_tokens):
                 yield what, then(change)
     yield "all of these changes", then(ALL_CHANGES)
     for times in (2, 4, 8, 16):
-        # Passes are as large as now, or larger if they were small.
-        if (share := then(Change(), *as_passes(times * tokens * passes, pass_tokens))) <= GOAL:
+        larger = work_of(args, machine, shape, mesh, times * tokens)
+        if larger and (share := share_exposed(training(machine, shape, mesh, larger)[0])) <= GOAL:
             yield f"no change, {times} times the tokens a step", share
             break
 
@@ -302,7 +349,7 @@ def print_missed(args, machine):
             continue
         seen[model, devices, name] = share
         helps = "; ".join(f"{what}: {100 * then:.1f} %"
-                          for what, then in mends(machine, shape, mesh, work, args.pass_tokens))
+                          for what, then in mends(args, machine, shape, mesh, tokens, work))
         print(f"| {model} | {devices} | {name} | {tokens:,} | {100 * share:.1f} % | {helps} |")
 
 
@@ -321,12 +368,13 @@ def print_decode(args, machine):
 def print_measured():
     """A core of the machine of docs/measurements/ranks.md: one rank's 333 tokens/s, a copy through shared
     memory at about 3 GB/s and 5 us. Predicts ratios of 8 x 128 tokens over two ranks."""
-    shape = formula.Shape(8, 1024, 2048, 1024, 3072, 151936)
+    shape, lora = formula.Shape(8, 1024, 2048, 1024, 3072, 151936), Lora(8, unembed=False)
     seconds = 1024 / 333
-    flops = 1024 * flops_per_token(shape, 128) / seconds
+    flops = 1024 * flops_per_token(shape, 128, lora) / seconds
     core = Machine(flops, 0, 0, 2, 3e9, 3e9, 5e-6, 0, 20e-6)
-    for name, tokens, passes in (("dp 2", 512, 1), ("tp 2", 512, 2)):
-        parts, _ = training(core, shape, axes(name), (tokens, passes, 128, 1))
+    of_pass = Pass(tokens=512, chunks=2)
+    for name, passes in (("dp 2", (of_pass,)), ("tp 2", (of_pass, of_pass))):
+        parts, _ = training(core, shape, axes(name), Work(passes, 128, lora=lora))
         print(f"{name}: {seconds / sum(parts.values()):.2f} x one rank;",
               ", ".join(f"{part} {1e3 * n:.0f} ms" for part, n in parts.items()))
 
@@ -341,8 +389,11 @@ def parse(argv):
                         "tokens/s (docs/measurements/gpu.md)", **number)
     parser.add_argument("--hbm", default=3350, help="GB/s of memory: H100 SXM's data sheet", **number)
     parser.add_argument("--hbm-share", default=80, help="%% of it in decoding: assumed", **number)
-    parser.add_argument("--memory", default=60, help="GB for weights: 80 without the rest of the "
-                        "plan (docs/memory.md)", **number)
+    parser.add_argument("--memory", default=84.5, help="GB that are free when a worker starts: assumed, "
+                        "of an H100 with 80 GiB", **number)
+    parser.add_argument("--memory-fraction", default=0.9, help="worker.memory_fraction", **number)
+    parser.add_argument("--role", choices=("train", "both"), default="train", help="of the group: one that "
+                        "also samples has less memory for passes (docs/memory.md)")
     parser.add_argument("--per-host", type=int, default=8, help="GPUs of a host")
     parser.add_argument("--nvlink", default=450, help="GB/s into a GPU: half of NVLink 4's 900", **number)
     parser.add_argument("--nic", default=50, help="GB/s into a GPU: 400 Gb/s InfiniBand", **number)
@@ -357,8 +408,6 @@ def parse(argv):
     parser.add_argument("--tokens", default="131072,1048576", help="of a training step",
                         type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--length", type=int, default=2048, help="of a sequence")
-    parser.add_argument("--pass-tokens", type=int, default=4096, help="of a pass on a rank, at most: the "
-                        "largest token_budget")
     parser.add_argument("--adapters", type=int, default=1, help="that share the tokens of a step, each "
                         "with an optim_step of its own")
     parser.add_argument("--rows", type=int, default=64, help="of a decode pass")
@@ -368,8 +417,8 @@ def parse(argv):
 def machine_of(args):
     link = args.link_share / 100
     return Machine(flops=args.peak * 1e12 * args.mfu / 100, read=args.hbm * 1e9 * args.hbm_share / 100,
-                   memory=args.memory * 1e9, per_host=args.per_host, nvlink=args.nvlink * 1e9 * link,
-                   nic=args.nic * 1e9 * link, nvlink_seconds=args.nvlink_us * 1e-6,
+                   memory=args.memory * 1e9 * args.memory_fraction, per_host=args.per_host,
+                   nvlink=args.nvlink * 1e9 * link, nic=args.nic * 1e9 * link, nvlink_seconds=args.nvlink_us * 1e-6,
                    nic_seconds=args.nic_us * 1e-6, round_seconds=args.round_us * 1e-6)
 
 

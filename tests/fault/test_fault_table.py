@@ -55,12 +55,12 @@ def test_every_row_is_there_once():
 
 @pytest.mark.parametrize(("numbers", "tests"), rows())
 def test_what_a_row_names_exists(numbers, tests, known):
-    for name in re.findall(r"`([^`]+)`", tests):
+    for name, program in re.findall(r"`([^`]+)`(?: \((\w+_test))?", tests):
         if name.startswith("tests/"):
             assert (ROOT / name.split()[0]).exists(), f"{numbers}: {name}"
         elif name.split()[0].endswith(".py"):
             assert (ROOT / "tests" / "fault" / name.split()[0]).exists(), f"{numbers}: {name}"
-        elif name.startswith("test_") or ": " in name or name.endswith("_test"):
+        elif name.startswith("test_") or ": " in name or name.endswith("_test") or program:
             pattern = name.replace(" …", "*")
             assert fnmatch.filter(known, pattern), f"{numbers}: no test is called {name}"
     for name in re.findall(r"(?<![`\w/])(\w+_test)\b(?!`)", tests):

@@ -68,16 +68,16 @@ def test_bytes_are_those_of_the_formulas(mesh):
             model_input=types.ModelInput.from_ints(list(range(30, 30 + length))),
             loss_fn_inputs={"target_tokens": list(range(31, 31 + length)),
                             "weights": [1.0] * length}) for length in LENGTHS]
-        prompt = types.ModelInput.from_ints(list(range(40, 50)))
 
         def step():
             model.forward_backward(data, "cross_entropy").result()
             model.optim_step(types.AdamParams(learning_rate=1e-3)).result()
 
-        def sample(num_tokens):
-            params = types.SamplingParams(max_tokens=num_tokens, temperature=1, seed=3, stop=[])
-            sampled = sampler.sample(prompt, 1, params).result().sequences[0].tokens
-            assert len(sampled) == num_tokens
+        def sample(prompt, num_tokens, **options):
+            params = types.SamplingParams(max_tokens=num_tokens, temperature=1, seed=3, stop=[],
+                                          **options)
+            sampled = sampler.sample(types.ModelInput.from_ints(prompt), 1, params).result()
+            assert len(sampled.sequences[0].tokens) == num_tokens
 
         tokens_of_a_rank = sum(LENGTHS) // (mesh.get("dp", 1) * mesh.get("fsdp", 1))
         step()  # so that it is known which weights are there
@@ -86,13 +86,16 @@ def test_bytes_are_those_of_the_formulas(mesh):
               formula.add(formula.forward_backward(shape, tokens_of_a_rank, mesh),
                           weights.forward_backward(half_chunks=2),
                           formula.optim_step(shape, LORA_RANK, mesh)))
-        of_ranks = counted(service, lambda: sample(9))
         replicas = mesh.get("dp", 1)
-        for traffic in of_ranks:
-            assert (traffic.get(formula.ALL, {}).pop("samples", 0) > 0) == (replicas > 1)
-        # The first token comes of the prompt's pass. The other replicas have nothing to do.
-        passes = [formula.decode(shape, prompt.length, mesh, draws=1),
-                  *[formula.decode(shape, 1, mesh)] * 8]
-        idle = formula.add(*[formula.sampling_pass(mesh)] * len(passes))
-        gathered = [weights.decode() for _ in passes]
-        check(of_ranks, [formula.add(*passes, *gathered), *[idle] * (replicas - 1)])
+        # With top-k, ranks of tp gather whole rows, as they always do on GPUs.
+        for prompt, options in ((range(40, 50), {}), (range(60, 70), {"top_k": 5})):
+            prompt = list(prompt)
+            of_ranks = counted(service, lambda: sample(prompt, 9, **options))
+            for traffic in of_ranks:
+                assert (traffic.get(formula.ALL, {}).pop("samples", 0) > 0) == (replicas > 1)
+            # The first token comes of the prompt's pass. The other replicas have nothing to do.
+            passes = [formula.decode(shape, len(prompt), mesh, draws=1, whole_rows=bool(options)),
+                      *[formula.decode(shape, 1, mesh, whole_rows=bool(options))] * 8]
+            idle = formula.add(*[formula.sampling_pass(mesh)] * len(passes))
+            gathered = [weights.decode() for _ in passes]
+            check(of_ranks, [formula.add(*passes, *gathered), *[idle] * (replicas - 1)])

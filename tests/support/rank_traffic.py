@@ -67,6 +67,10 @@ class Shape:
         per_layer = 2 * self.q + 2 * self.kv + 3 * self.mlp
         return self.layers * self.hidden * per_layer
 
+    def vocabulary_of(self, tp):
+        """Tokens that one rank of tp has, padded."""
+        return -(-self.vocab // (tp * VOCABULARY_MULTIPLE)) * VOCABULARY_MULTIPLE if tp > 1 else self.vocab
+
     def summed_lora(self, rank, unembed):
         """Numbers of the LoRA factors on the hidden state's side, which every rank of tp has whole:
         A of q, k, v, gate and up, B of o and down."""
@@ -114,13 +118,15 @@ def optim_step(shape, lora_rank, mesh, unembed=True):
             ALL: {"adapter after step": all_gather(tp * data, 4 * INT64)}}
 
 
-def decode(shape, rows, mesh, draws=None):
+def decode(shape, rows, mesh, draws=None, whole_rows=False):
     """`rows` through all layers, `draws` of which (default: all) get a token: what the ranks of the
-    replica that has them receive. Leaves out `samples`, the finished ones."""
+    replica that has them receive. `whole_rows`: every rank gets all logits, as on GPUs and on CPUs for
+    top-k and top-p. Leaves out `samples`, the finished ones."""
     tp = mesh.get("tp", 1)
-    return add({"tp": {**forward(shape, rows, tp),
-                       "draws": all_gather(tp, 32 * (rows if draws is None else draws))}},
-               sampling_pass(mesh))
+    draws = rows if draws is None else draws
+    drawn = ({"draws.rows": all_gather(tp, FP32 * draws * shape.vocabulary_of(tp))} if whole_rows
+             else {"draws": all_gather(tp, 32 * draws)})
+    return add({"tp": {**forward(shape, rows, tp), **drawn}}, sampling_pass(mesh))
 
 
 def sampling_pass(mesh):
@@ -157,8 +163,7 @@ class BaseWeights:
         layer = [matrix((shape.q + 2 * shape.kv) // tp, shape.hidden)
                  + matrix(shape.hidden, shape.q // tp),
                  matrix(2 * shape.mlp // tp, shape.hidden), matrix(shape.hidden, shape.mlp // tp)]
-        multiple = tp * VOCABULARY_MULTIPLE if tp > 1 else 1
-        vocab = -(-shape.vocab // multiple) * multiple // tp
+        vocab = shape.vocabulary_of(tp)
         piece_rows = max(1, max(layer) // matrix(64, shape.hidden)) * 64
         pieces = [matrix(min(piece_rows, vocab - row), shape.hidden)
                   for row in range(0, vocab, piece_rows)]
@@ -172,7 +177,17 @@ class BaseWeights:
         if self.held[block % 2] == block:
             return NOTHING
         self.held[block % 2] = block
-        return all_gather(self.ranks, -(-self.blocks[block] // 64 // self.ranks) * 64)
+        return all_gather(self.ranks, self._share(block))
+
+    def _share(self, block):
+        """Bytes of a rank's."""
+        return -(-self.blocks[block] // 64 // self.ranks) * 64
+
+    def held_bytes(self):
+        """That a rank has in memory: its shares, and buffers of the largest blocks."""
+        shares = [self._share(block) for block in range(len(self.blocks))]
+        buffers = [self.ranks * max(shares[parity::2]) for parity in (0, 1)] if self.ranks > 1 else []
+        return sum(shares) + sum(buffers)
 
     def _uses(self, steps):
         uses = [(step, block) for step, blocks in steps for block in blocks]
@@ -182,13 +197,22 @@ class BaseWeights:
             has_room = following[1] is not None and following[1] % 2 != block % 2
             yield Use(step, block, waited, self._gather(following[1]) if has_room else NOTHING)
 
-    def uses(self, half_chunks):
-        """Of a training pass."""
+    def uses(self, half_chunks, checkpointed_layers=0):
+        """Of a training pass. Recomputation leaves out the last block of a layer."""
         layers = [[3 * layer, 3 * layer + 1, 3 * layer + 2] for layer in range(self.layers)]
-        return list(self._uses([("embed", self.tokens),
-                                *(("forward", blocks) for blocks in layers),
-                                *[("head", self.head)] * half_chunks,
-                                *(("backward", blocks[::-1]) for blocks in layers[::-1])]))
+        steps = [("embed", self.tokens), *(("forward", blocks) for blocks in layers),
+                 *[("head", self.head)] * half_chunks]
+        for blocks in layers[::-1]:
+            if blocks[0] < 3 * checkpointed_layers:
+                steps.append(("forward", blocks[:2]))
+            steps.append(("backward", blocks[::-1]))
+        return list(self._uses(steps))
+
+    def uses_of_layer(self):
+        """Of the first layer's forward step, which ran just before too."""
+        for _ in range(2):
+            uses = list(self._uses([("forward", [0, 1, 2])]))
+        return uses
 
     def forward_backward(self, half_chunks):
         return moved_by(self.uses(half_chunks))

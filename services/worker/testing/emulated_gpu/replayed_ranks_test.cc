@@ -156,7 +156,7 @@ TEST_CASE("Ranks that replay a decode pass get what one rank computes",
   CHECK(ranks.failures.all().empty());
 }
 
-TEST_CASE("A replay whose peer is gone fails at the deadline and is aborted",
+TEST_CASE("Replays: one whose peer is gone fails at the deadline and is aborted",
           "[collectives][emulated_gpu]") {
   const Decoder model = TestModel();
   TwoRanks ranks(model);
