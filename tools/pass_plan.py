@@ -14,7 +14,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 from support import rank_traffic as formula  # noqa: E402
 
-# Those of the C++ files: tools/pass_plan_test.py compares them.
+# Constants of the C++ files; tools/pass_plan_test.py compares them.
 PROCESS_BYTES = 256 << 20
 CACHE_SHARE, ADAPTER_SHARE = 0.3, 0.3
 PREFILL_TOKENS, RUNNING_SAMPLES = 2048, 256

@@ -37,7 +37,7 @@ def test_constants_are_those_of_the_worker():
     assert f"absl::Milliseconds({1e3 * STEP_SECONDS:.0f})" in loaded
 
 
-# What PlanMemory itself returned for these shapes: arena_bytes, token_budget, num_checkpointed, rows of a chunk.
+# Results of PlanMemory itself for these shapes: arena_bytes, token_budget, num_checkpointed, rows of a chunk.
 @pytest.mark.parametrize("model, mesh, samples, expected", [
     ("8B", "dp 8", False, (41580497191, 4096, 0, 256)),
     ("8B", "dp 8", True, (23209637530, 4096, 0, 256)),

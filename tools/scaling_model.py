@@ -23,8 +23,9 @@ from pass_plan import Lora, Pass, formula
 
 GOAL = 0.05  # of a step, exposed
 PARTS = ("compute", "dp", "fsdp", "tp", "rounds")  # of a step's seconds
-# Of services/worker/executor/planning/step_rate.cc: a worker times a layer with so many rows, and a backward step
-# takes so much longer. A step of a layer may take so many seconds.
+# From services/worker/executor/planning/step_rate.cc: a worker times a layer with so many rows, and a backward step
+# takes so much longer. On a GPU it times 2,048 rows, which this model does not follow yet. A step of a layer may take
+# so many seconds.
 MEASURED_ROWS, BACKWARD_COST, STEP_SECONDS = 256, 1.5, 0.02
 # config.json of Qwen/Qwen3-8B and Qwen/Qwen3-32B.
 SHAPES = {"8B": formula.Shape(36, 4096, 4096, 1024, 12288, 151936, tied=False),

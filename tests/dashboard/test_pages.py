@@ -16,7 +16,7 @@ def addresses(run_id):
             "nonsense": "/ui/nonsense", **{f"run{tab.replace('?tab=', '-')}": path + tab for tab in TABS}}
 
 
-# What says that a page has its data.
+# Text of a page that has its data.
 READY = "document.querySelector('main') && !document.querySelector('[role=status]')?.innerText.includes('Loading')" \
         " && document.querySelector('main .card, main table')"
 
