@@ -102,6 +102,7 @@ class SimStore {
   void Write(const AppendAudit&) {}
   void Write(const SetSessionProject&) {}
   void Write(const AddUsage&) {}
+  void Write(const AppendPoints&) {}
 
   void CountLive(const RequestRow& row, int64_t sign);
   // Returns true if the request is needed to rebuild a live model from its oldest snapshot.

@@ -362,11 +362,18 @@ struct AddUsage {
   UsageRow row;
 };
 
+// Appends a batch of metrics' points to the journal. The runtime adds it to a commit; the core
+// knows nothing of it.
+struct AppendPoints {
+  int64_t journal_id = 0;
+  std::string bytes;
+};
+
 using Write =
     std::variant<PutSession, TouchSession, PutModel, InsertRequest, MarkDispatched, CompleteRequest,
                  MarkDelivered, PutCheckpoint, PutSampler, DeleteSampler, PutBaseModel, PutGroup,
                  DropBody, PurgeResults, AppendAudit, PutQuota, SetSessionProject, AddUsage,
-                 PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion, DropResult>;
+                 PutSnapshot, DeleteSnapshot, PutVersion, DeleteVersion, DropResult, AppendPoints>;
 
 // Everything a new leader needs:
 //   - sessions that have not ended, or ended within a day (heartbeat_at),

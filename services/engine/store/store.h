@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/engine/store/rows.h"
+#include "services/engine/store/series_rows.h"
 #include "services/engine/store/session_query.h"
 
 namespace lathe::engine {
@@ -118,6 +119,14 @@ struct LeaseRow {
 struct OpenTransaction {
   absl::Duration age;
   std::string holder;  // description for people: "pid 12 of psql (idle in transaction)"
+};
+
+// The chunks of one level of a series that a read takes.
+struct ChunkRange {
+  int64_t from_number = 0;
+  int64_t before_number = 0;
+  int64_t from_step = 0;  // both steps are included
+  int64_t to_step = 0;
 };
 
 // Progress of one purge.
@@ -289,6 +298,42 @@ class Store {
   // FailedPrecondition and deletes nothing if they are not num_entries. Nothing else can delete an
   // entry.
   virtual absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) = 0;
+
+  // ---- Kept metrics. A write AppendPoints puts a batch into the journal. One thread of the leader
+  // folds the journal into series.
+
+  // Returns the whole journal, in the order of its ids.
+  virtual absl::StatusOr<std::vector<JournalRow>> ReadPointJournal() = 0;
+  // Deletes the batches up to this id. Every run has folded them.
+  virtual absl::Status TrimPointJournal(int64_t through) = 0;
+  // Makes the folds durable in one transaction. Returns FailedPrecondition, and changes nothing, if
+  // a later batch is folded into one of the runs already: another process leads.
+  virtual absl::Status WriteSeries(std::span<const SeriesFold> folds) = 0;
+  virtual absl::StatusOr<std::optional<RunSeriesRow>> FindRunSeries(const std::string& run_id) = 0;
+  // Returns the series of a run, sorted by name. Without tails, they are heads.
+  virtual absl::StatusOr<std::vector<SeriesRow>> ListSeries(const std::string& run_id,
+                                                            bool with_tails) = 0;
+  // Returns one series with its tail.
+  virtual absl::StatusOr<std::optional<SeriesRow>> FindSeries(const std::string& run_id,
+                                                              const std::string& name) = 0;
+  // Returns chunks in the order of their numbers: those that overlap the range.
+  virtual absl::StatusOr<std::vector<SeriesChunkRow>> ReadSeriesChunks(const std::string& run_id,
+                                                                       const std::string& name,
+                                                                       int64_t level,
+                                                                       const ChunkRange& range) = 0;
+  // Returns the number of buckets in the chunks of a level that overlap these steps.
+  virtual absl::StatusOr<int64_t> CountSeriesBuckets(const std::string& run_id,
+                                                     const std::string& name, int64_t level,
+                                                     int64_t from_step, int64_t to_step) = 0;
+  // Returns the number of the oldest chunk of a level; nullopt: there is none.
+  virtual absl::StatusOr<std::optional<int64_t>> FirstSeriesChunk(const std::string& run_id,
+                                                                  const std::string& name,
+                                                                  int64_t level) = 0;
+  // Returns the number of series of all runs of a tenant.
+  virtual absl::StatusOr<int64_t> CountSeries(const std::string& tenant_id) = 0;
+  // Deletes a piece of the oldest run whose last fold was before `before`, chunks first, at most
+  // `max_rows` rows of a table. Returns the number of deleted rows; 0: nothing is due.
+  virtual absl::StatusOr<int64_t> DeleteOldSeries(int64_t before, int64_t max_rows) = 0;
 
   // Returns a secret that is created on first use and kept in the store, e.g. the key that signs
   // archive URLs.

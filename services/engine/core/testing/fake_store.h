@@ -57,6 +57,7 @@ class FakeStore {
   void Apply(const AppendAudit& write) { audit_.push_back(write.row); }
   void Apply(const SetSessionProject& write);
   void Apply(const AddUsage& write) { usage_.push_back(write.row); }
+  void Apply(const AppendPoints&) {}
 
   int64_t term_ = 0;
   std::map<std::string, SessionRow> sessions_;

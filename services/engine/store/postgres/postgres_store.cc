@@ -404,6 +404,16 @@ absl::Status PostgresStore::Change(const Work& work) {
   });
 }
 
+// Reads no term, because a lock of the leader's row would delay commits.
+absl::Status PostgresStore::ChangeSeries(const Work& work) {
+  return writers_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {
+    connection.Begin();
+    RETURN_IF_ERROR(work(connection));
+    connection.Commit();
+    return absl::OkStatus();
+  });
+}
+
 // Uses its own connections. They do not touch the leader's row, which commits lock.
 absl::Status PostgresStore::OnLease(const Work& work) {
   return leases_.Run(kMaxLeaseWait, [&](PostgresConnection& connection) -> absl::Status {

@@ -73,6 +73,7 @@ class PostgresStore : public SqlStore {
   // Uses connections of its own. A statement that takes too long is refused alone.
   absl::Status List(const Work& work) override;
   absl::Status Change(const Work& work) override;
+  absl::Status ChangeSeries(const Work& work) override;
   absl::Status OnLease(const Work& work) override;
 
   absl::StatusOr<StoredState> TryLoad(PostgresConnection& connection, int64_t term);

@@ -80,6 +80,26 @@ class SqlStore : public Store {
                                                   int64_t until, int64_t limit) override;
   absl::StatusOr<AuditPage> ExportAudit(int64_t before, int64_t after_id, int64_t limit) override;
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
+  absl::StatusOr<std::vector<JournalRow>> ReadPointJournal() override;
+  absl::Status TrimPointJournal(int64_t through) override;
+  absl::Status WriteSeries(std::span<const SeriesFold> folds) override;
+  absl::StatusOr<std::optional<RunSeriesRow>> FindRunSeries(const std::string& run_id) override;
+  absl::StatusOr<std::vector<SeriesRow>> ListSeries(const std::string& run_id,
+                                                    bool with_tails) override;
+  absl::StatusOr<std::optional<SeriesRow>> FindSeries(const std::string& run_id,
+                                                      const std::string& name) override;
+  absl::StatusOr<std::vector<SeriesChunkRow>> ReadSeriesChunks(const std::string& run_id,
+                                                               const std::string& name,
+                                                               int64_t level,
+                                                               const ChunkRange& range) override;
+  absl::StatusOr<int64_t> CountSeriesBuckets(const std::string& run_id, const std::string& name,
+                                             int64_t level, int64_t from_step,
+                                             int64_t to_step) override;
+  absl::StatusOr<std::optional<int64_t>> FirstSeriesChunk(const std::string& run_id,
+                                                          const std::string& name,
+                                                          int64_t level) override;
+  absl::StatusOr<int64_t> CountSeries(const std::string& tenant_id) override;
+  absl::StatusOr<int64_t> DeleteOldSeries(int64_t before, int64_t max_rows) override;
   absl::StatusOr<std::string> Secret(const std::string& name) override;
   absl::StatusOr<bool> HasSecret(const std::string& name) override;
   absl::StatusOr<std::vector<std::string>> NamedDirs() override;
@@ -95,6 +115,8 @@ class SqlStore : public Store {
   virtual absl::Status List(const Work& work) { return Read(work); }
   // Runs `work` once, in a transaction on a connection for writes.
   virtual absl::Status Change(const Work& work) = 0;
+  // Like Change, for folds of metrics, which fence themselves: it must not delay commits.
+  virtual absl::Status ChangeSeries(const Work& work) { return Change(work); }
   // Like Change, for the lease: any process may call it, leader or not, and it does not wait for
   // long.
   virtual absl::Status OnLease(const Work& work) { return Change(work); }

@@ -37,6 +37,7 @@ constexpr char kDeleteSnapshot[] = "DELETE FROM snapshots WHERE snapshot_id = ?"
 constexpr char kDeleteVersion[] = "DELETE FROM versions WHERE version_id = ?";
 constexpr char kSetProject[] =
     "UPDATE sessions SET project_id = ?3 WHERE tenant_id = ?1 AND session_id = ?2";
+constexpr char kAppendPoints[] = "INSERT INTO series_journal (journal_id, bytes) VALUES (?, ?)";
 constexpr char kOrAdd[] =
     " ON CONFLICT (tenant_id, hour, session_id, base_model) DO UPDATE SET"
     " forward_tokens = usage.forward_tokens + excluded.forward_tokens,"
@@ -242,6 +243,11 @@ absl::Status WriteApplier::operator()(const SetSessionProject& write) {
 absl::Status WriteApplier::operator()(const AddUsage& write) {
   static const std::string sql = absl::StrCat(InsertSql("usage", kUsageColumns), kOrAdd);
   Put(sql, write.row);
+  return absl::OkStatus();
+}
+
+absl::Status WriteApplier::operator()(const AppendPoints& write) {
+  connection_.Prepare(kAppendPoints).Bind(write.journal_id).BindBytes(write.bytes).Run();
   return absl::OkStatus();
 }
 

@@ -54,6 +54,7 @@ class WriteApplier {
   absl::Status operator()(const DropResult& write);
   absl::Status operator()(const SetSessionProject& write);
   absl::Status operator()(const AddUsage& write);
+  absl::Status operator()(const AppendPoints& write);
 
   // Runs `sql` with the columns of `row`. Returns the number of changed rows.
   template <typename Row>
