@@ -68,6 +68,7 @@ HOMES = {
         r"services/[^/]+/(rpc|dispatcher)/",
         r"services/engine/core/state/(lora_proto|plan)\.cc$",  # plans are stored as messages
         r"services/engine/runtime/result_encoder\.cc$",  # results are stored as they are served
+        r"services/engine/runtime/result_points(_test)?\.cc$",  # …and their numbers are read from it
         r"services/engine/runtime/replay_divergence(_test)?\.cc$",  # …and compared as such
         r"tools/lathe/",
     ],

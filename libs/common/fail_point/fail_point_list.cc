@@ -26,6 +26,7 @@ constexpr FailPointInfo kList[] = {
     {"engine.snapshot.committed", "its row is durable, the core is not notified"},
     {"engine.version.before_commit", "a sampler version is on disk, its row waits for its commit"},
     {"engine.version.committed", "its row is durable, the core is not notified"},
+    {"engine.series.folded", "metrics are in their series, the journal still has them"},
     {"engine.recovery.restore", "a model is about to be restored from a snapshot"},
     {"engine.recovery.replayed", "an operation has run again, the next is not sent"},
     {"engine.recovery.done", "a model has the state of its ledger again, its work resumes"},

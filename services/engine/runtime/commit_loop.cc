@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "libs/common/fail_point/fail_point.h"
+#include "services/engine/series/point_batch.h"
 
 namespace lathe::engine {
 namespace {
@@ -36,21 +37,42 @@ void CommitLoop::Enqueue(Item item) {
   queue_.push_back(std::move(item));
 }
 
+bool CommitLoop::TryEnqueue(UserPoints points) {
+  absl::MutexLock lock(&mu_);
+  if (users_.size() >= kMaxUserPoints) return false;
+  users_.push_back(std::move(points));
+  return true;
+}
+
 void CommitLoop::Run() {
   for (;;) {
-    const std::vector<Item> group = TakeGroup();
+    Group group = TakeGroup();
     if (group.empty()) return;
+    AddPoints(group);
     const absl::Status status = CommitWhenThereIsRoom(group);
     if (!status.ok()) {
       callbacks_.on_failure(status);
       return;
     }
     FailPoint("engine.commit.after");
-    callbacks_.on_durable(group);
+    if (group.journal_id != 0) callbacks_.on_points(group.journal_id, group.points);
+    for (const UserPoints& user : group.users) user.on_durable();
+    if (!group.items.empty()) callbacks_.on_durable(group.items);
   }
 }
 
-absl::Status CommitLoop::CommitWhenThereIsRoom(const std::vector<Item>& group) {
+// Ids grow from one leader to the next, as completion numbers do.
+void CommitLoop::AddPoints(Group& group) {
+  if (!callbacks_.on_points) return;
+  if (callbacks_.points_of && !group.items.empty())
+    group.points = callbacks_.points_of(group.items);
+  for (const UserPoints& user : group.users) {
+    if (!user.entry->points.empty()) group.points.push_back(user.entry);
+  }
+  if (!group.points.empty()) group.journal_id = CompletionNumber(term_, ++num_batches_);
+}
+
+absl::Status CommitLoop::CommitWhenThereIsRoom(const Group& group) {
   absl::Status status = CommitGroup(group);
   if (!absl::IsResourceExhausted(status)) return status;
   while (absl::IsResourceExhausted(status)) {
@@ -67,7 +89,7 @@ bool CommitLoop::IsClosedWithin(absl::Duration pause) {
   return mu_.AwaitWithTimeout(absl::Condition(&closed_), pause);
 }
 
-std::vector<CommitLoop::Item> CommitLoop::TakeGroup() {
+CommitLoop::Group CommitLoop::TakeGroup() {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(this, &CommitLoop::HasWorkLocked));
   size_t writes = 0;
@@ -78,22 +100,30 @@ std::vector<CommitLoop::Item> CommitLoop::TakeGroup() {
     bytes += BlobBytes(*end);
     if (end != queue_.begin() && (writes > kMaxWrites || bytes > kMaxBytes)) break;
   }
-  std::vector<Item> group(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  Group group;
+  group.items = {std::make_move_iterator(queue_.begin()), std::make_move_iterator(end)};
   queue_.erase(queue_.begin(), end);
+  group.users = std::exchange(users_, {});
   return group;
 }
 
-absl::Status CommitLoop::CommitGroup(const std::vector<Item>& group) {
+absl::Status CommitLoop::CommitGroup(const Group& group) {
   std::vector<Blob> blobs;
-  for (const Item& item : group) {
+  for (const Item& item : group.items) {
     for (const Item::NamedBytes& blob : item.blobs) blobs.push_back({blob.id, *blob.bytes});
   }
-  if (group.size() == 1) return CommitWrites(group.front().commit.writes, blobs);
+  if (group.items.size() == 1 && group.journal_id == 0) {
+    return CommitWrites(group.items.front().commit.writes, blobs);
+  }
   std::vector<Write> writes;
-  for (const Item& item : group) {
+  for (const Item& item : group.items) {
     writes.insert(writes.end(), item.commit.writes.begin(), item.commit.writes.end());
   }
-  return CommitWrites(writes, blobs);
+  if (group.journal_id != 0) {
+    writes.push_back(AppendPoints{group.journal_id, PackBatch(group.points)});
+  }
+  // Points that were durable before need no transaction.
+  return writes.empty() && group.items.empty() ? absl::OkStatus() : CommitWrites(writes, blobs);
 }
 
 absl::Status CommitLoop::CommitWrites(const std::vector<Write>& writes,

@@ -12,6 +12,7 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "services/engine/core/actions.h"
 #include "services/engine/runtime/bodies.h"
+#include "services/engine/series/points.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
@@ -35,7 +36,19 @@ class CommitLoop {
     std::vector<NamedBytes> blobs;
   };
 
+  // Points of a user. `on_durable` runs on the store's thread once they are durable.
+  struct UserPoints {
+    PointEntryPtr entry;
+    std::function<void()> on_durable;
+  };
+
   struct Callbacks {
+    // Returns the points that the results of these items have, which are made durable with them.
+    // Runs on the store's thread. May be empty.
+    std::function<std::vector<PointEntryPtr>(const std::vector<Item>&)> points_of = {};
+    // Called when a batch of points is durable, before on_durable. Runs on the store's thread. May
+    // be empty.
+    std::function<void(int64_t journal_id, const std::vector<PointEntryPtr>&)> on_points = {};
     // Called when all of these items are durable, in order. Runs on the store's thread.
     std::function<void(const std::vector<Item>&)> on_durable;
     // Called with an error while the store's disk is full and the transaction is retried, and with
@@ -54,19 +67,34 @@ class CommitLoop {
   ~CommitLoop();
 
   void Enqueue(Item item);
+  // Makes the points durable with the next group. Returns false when too many wait.
+  bool TryEnqueue(UserPoints points);
 
  private:
+  static constexpr size_t kMaxUserPoints = 4096;
+
+  // All that one transaction makes durable.
+  struct Group {
+    std::vector<Item> items;
+    std::vector<UserPoints> users;
+    std::vector<PointEntryPtr> points;  // of both
+    int64_t journal_id = 0;             // of the points; 0: there are none
+    bool empty() const { return items.empty() && users.empty(); }
+  };
+
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return closed_ || !queue_.empty();
+    return closed_ || !queue_.empty() || !users_.empty();
   }
   void Run();
   bool IsClosedWithin(absl::Duration pause);
   // Waits for items and takes the next group. Returns an empty group once the loop is closed and
   // its queue is empty.
-  std::vector<Item> TakeGroup();
-  absl::Status CommitGroup(const std::vector<Item>& group);
+  Group TakeGroup();
+  // Collects the points of a group.
+  void AddPoints(Group& group);
+  absl::Status CommitGroup(const Group& group);
   // Repeats CommitGroup while the disk is full and the loop is not closed.
-  absl::Status CommitWhenThereIsRoom(const std::vector<Item>& group);
+  absl::Status CommitWhenThereIsRoom(const Group& group);
   absl::Status CommitWrites(const std::vector<Write>& writes, const std::vector<Blob>& blobs);
 
   Store& store_;
@@ -74,7 +102,9 @@ class CommitLoop {
   const Callbacks callbacks_;
   absl::Mutex mu_;
   std::vector<Item> queue_ ABSL_GUARDED_BY(mu_);
+  std::vector<UserPoints> users_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t num_batches_ = 0;  // used by the thread alone
   NamedThread thread_;
 };
 

@@ -27,6 +27,19 @@ void ResultHub::OnAccepted(const RequestRow& row) {
   Pending& pending = found->second;
   pending.tenant_id = row.tenant_id;
   pending.owner_id = row.owner_id;
+  pending.kind = row.kind;
+  pending.tokens = row.tokens;
+}
+
+std::optional<ResultHub::Facts> ResultHub::FactsOf(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = pending_.find(request_id);
+  if (found == pending_.end()) return std::nullopt;
+  const Pending& pending = found->second;
+  return Facts{.tenant_id = pending.tenant_id,
+               .owner_id = pending.owner_id,
+               .kind = pending.kind,
+               .tokens = pending.tokens};
 }
 
 void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -45,6 +46,14 @@ class ResultHub {
 
   // ---- Called by the runtime.
   void OnAccepted(const RequestRow& row);
+  // Facts about an unfinished request.
+  struct Facts {
+    std::string tenant_id;
+    std::string owner_id;
+    OperationKind kind = OperationKind::kForwardBackward;
+    int64_t tokens = 0;
+  };
+  std::optional<Facts> FactsOf(const std::string& request_id);
   // Sets the group of a request, whose state now applies to it.
   void SetGroup(const std::string& request_id, const std::string& group);
   void NotifyDone(const std::string& request_id);
@@ -85,6 +94,8 @@ class ResultHub {
   struct Pending {
     std::string tenant_id;
     std::string owner_id;
+    OperationKind kind = OperationKind::kForwardBackward;
+    int64_t tokens = 0;
     std::string group;
     std::map<uint64_t, Callback> waiters;
   };

@@ -66,6 +66,8 @@ Runtime::Runtime(Options options, Store& store, Clock& clock)
       hub_(store, results_),
       traces_(SessionTraces::Options(), NowNanos()),
       divergence_(store),
+      series_book_(store),
+      series_heads_(store, series_book_, options_.series),
       request_lookup_(store),
       checkpoint_dirs_(MakeCheckpointDirs(options_.checkpoints_dir, options_.stored_checkpoints,
                                           options_.trash_kept)),
@@ -94,9 +96,17 @@ absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
     traces_.OnDurable(row.request_id, row.accepted_at);
   }
   purger_ = std::make_unique<Purger>(store_, term_);
+  RETURN_IF_ERROR(series_book_.Load());
+  folder_ = std::make_unique<SeriesFolder>(options_.series, store_, series_book_,
+                                           [this] { return NowNanos(); });
   commits_ = std::make_unique<CommitLoop>(
       store_, term_,
       CommitLoop::Callbacks{
+          .points_of = MakePointsOf(),
+          .on_points =
+              [this](int64_t journal_id, const std::vector<PointEntryPtr>& entries) {
+                series_book_.OnDurable(journal_id, entries);
+              },
           .on_durable = [this](const std::vector<CommitLoop::Item>& items) { OnDurable(items); },
           .on_full = [this](const absl::Status& status) { OnFull(status); },
           .on_failure = options_.on_fatal,
@@ -125,6 +135,7 @@ void Runtime::Stop() {
   core_thread_.reset();
   commits_.reset();
   purger_.reset();
+  folder_.reset();
   checkpoint_dirs_->Finish(absl::FromUnixNanos(NowNanos()));
   calls_.FailAll(ToErrorInfo(absl::UnavailableError("the engine is stopping")));
   request_lookup_.Stop();

@@ -33,6 +33,9 @@
 #include "services/engine/runtime/results.h"
 #include "services/engine/runtime/sample_completions.h"
 #include "services/engine/runtime/sample_streams.h"
+#include "services/engine/runtime/series_book.h"
+#include "services/engine/runtime/series_folder.h"
+#include "services/engine/runtime/series_heads.h"
 #include "services/engine/runtime/session_traces.h"
 #include "services/engine/runtime/tenant_rooms.h"
 #include "services/engine/runtime/worker_sender.h"
@@ -40,10 +43,10 @@
 
 namespace lathe::engine {
 
-// Owns six threads: the core's (events to actions), the store's (group commit), one that purges, a
-// ticker, one that compares replayed results, and one that looks up requests the core no longer
-// holds. Callers come from gRPC's threads. main() constructs it, then passes the worker sender to
-// Start.
+// Owns seven threads: the core's (events to actions), the store's (group commit), one that purges,
+// one that folds metrics, a ticker, one that compares replayed results, and one that looks up
+// requests the core no longer holds. Callers come from gRPC's threads. main() constructs it, then
+// passes the worker sender to Start.
 class Runtime {
  public:
   struct Options {
@@ -64,6 +67,8 @@ class Runtime {
     StoredCheckpoints stored_checkpoints;
     // Time for which a directory that no row names stays in the trash.
     absl::Duration trash_kept = absl::Hours(7 * 24);
+    // Metrics of runs that are kept.
+    SeriesOptions series;
     // Called on the store's thread when the store failed. Nothing may be acknowledged any more, so
     // it should end the process.
     std::function<void(const absl::Status&)> on_fatal;
@@ -147,6 +152,10 @@ class Runtime {
     events_.TryPushCall(Delivered{request_id, tenant_id});
   }
 
+  // Makes a user's points durable, which SeriesHeads has reserved. `done` receives an Answer, on a
+  // thread of the runtime, which it must not block.
+  void AppendPoints(PointEntryPtr entry, CallTable::Callback done);
+
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }
   ResultHub& hub() { return hub_; }
@@ -156,6 +165,9 @@ class Runtime {
   TenantRooms& tenant_rooms() { return tenant_rooms_; }
   const CoreOptions& core_options() const { return options_.core; }
   SessionTraces& traces() { return traces_; }
+  SeriesBook& series_book() { return series_book_; }
+  SeriesHeads& series_heads() { return series_heads_; }
+  const SeriesOptions& series_options() const { return options_.series; }
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
   Clock& clock() { return clock_; }
@@ -237,6 +249,11 @@ class Runtime {
   void OnDurable(const std::vector<CommitLoop::Item>& items);
   void OnDurable(const CommitLoop::Item& item, int64_t now);
   void OnCompleted(const std::string& request_id, int64_t now);
+  // Returns an empty function if no metrics are kept.
+  std::function<std::vector<PointEntryPtr>(const std::vector<CommitLoop::Item>&)> MakePointsOf();
+  std::vector<PointEntryPtr> PointsOf(const std::vector<CommitLoop::Item>& items);
+  // Returns null for a request that no run has.
+  PointEntryPtr PointsOf(const CompleteRequest& write);
   // OnTick runs on the ticker's thread.
   void OnTick();
 
@@ -257,6 +274,8 @@ class Runtime {
   SessionTraces traces_;
   QueueView queue_view_;
   ReplayDivergence divergence_;
+  SeriesBook series_book_;
+  SeriesHeads series_heads_;
   Directory directory_;
   TenantRooms tenant_rooms_;
   CallTable calls_;
@@ -271,6 +290,7 @@ class Runtime {
   std::map<std::string, NotifyGroupDrain> drains_ ABSL_GUARDED_BY(mu_);    // by group
 
   std::unique_ptr<Purger> purger_;
+  std::unique_ptr<SeriesFolder> folder_;
   std::unique_ptr<CommitLoop> commits_;
   std::unique_ptr<NamedThread> core_thread_;
   std::unique_ptr<PeriodicTask> ticker_;

@@ -100,6 +100,15 @@ void SessionTraces::OnExecuted(const std::string& request_id, int64_t now) {
   if (span != nullptr && span->completed_at == 0) span->executed_at = now;
 }
 
+SessionTraces::Times SessionTraces::TimesOf(const std::string& request_id) {
+  absl::MutexLock lock(&mu_);
+  const RequestSpan* const span = FindLocked(request_id);
+  if (span == nullptr) return {};
+  return {.accepted_at = span->accepted_at,
+          .dispatched_at = span->dispatched_at,
+          .executed_at = span->executed_at};
+}
+
 void SessionTraces::SetOutcome(const std::string& request_id, Outcome outcome) {
   absl::MutexLock lock(&mu_);
   RequestSpan* const span = FindLocked(request_id);

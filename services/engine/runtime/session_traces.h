@@ -75,6 +75,13 @@ class SessionTraces {
   void OnDispatched(const std::string& request_id, const std::string& group,
                     int64_t num_batch_requests, int64_t now);
   void OnExecuted(const std::string& request_id, int64_t now);
+  // Times of an unfinished request; all 0: it has no span.
+  struct Times {
+    int64_t accepted_at = 0;
+    int64_t dispatched_at = 0;
+    int64_t executed_at = 0;
+  };
+  Times TimesOf(const std::string& request_id);
   // Sets the outcome of a request before its result is durable.
   void SetOutcome(const std::string& request_id, Outcome outcome);
   // Returns the final span, or nullopt when it was dropped.
