@@ -44,6 +44,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
@@ -117,6 +118,7 @@ Runtime::Options RuntimeOptions(const Settings& settings,
   options.checkpoints_dir = checkpoints_dir;
   options.stored_checkpoints = stored_checkpoints;
   options.trash_kept = settings.trash_kept;
+  options.series = settings.series;
   options.on_fatal = [&stop](const absl::Status& status) {
     if (absl::IsFailedPrecondition(status)) EndReplaced(status);
     if (absl::IsUnavailable(status) && stop.has_come()) {
@@ -361,6 +363,13 @@ std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
   return Fail(status, absl::IsInternal(status) ? kExitCannotCreate : kExitUnavailable);
 }
 
+// Ends the calls and streams that would keep the servers from shutting down.
+void EndCalls(Runtime& runtime, Dispatcher& dispatcher) {
+  runtime.ReleaseWaiters();
+  dispatcher.EndStreams();
+  runtime.checkpoint_dirs().EndCalls();
+}
+
 int Run(Settings settings, const sigset_t& signals) {
   // The process holds nothing yet, so a signal may end it at once.
   StopSignal stop(signals);
@@ -395,17 +404,18 @@ int Run(Settings settings, const sigset_t& signals) {
   StreamingService streaming(runtime, keys);
   AccountsService accounts(runtime, keys, reads);
   TracesService traces(runtime, keys, reads, opened.archive_key);
+  MetricsService run_metrics(runtime, keys, reads);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   AdminService admin(runtime, keys, reads, [&dispatcher] { return dispatcher.DescribeGroups(); });
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers =
-      Servers::Start(settings.servers,
-                     {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces},
-                      .admin = admin,
-                      .workers = dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      settings.servers,
+      {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces, &run_metrics},
+       .admin = admin,
+       .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);
@@ -422,9 +432,7 @@ int Run(Settings settings, const sigset_t& signals) {
   watches.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
-  runtime.ReleaseWaiters();
-  dispatcher.EndStreams();
-  runtime.checkpoint_dirs().EndCalls();
+  EndCalls(runtime, dispatcher);
   servers->Shutdown();
   runtime.Stop();
   if (leadership) leadership->Resign();

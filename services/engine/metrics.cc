@@ -271,6 +271,14 @@ class EngineMetrics::State : public prometheus::Registry {
           runtime_->num_watch_streams());
     gauge("lathe_engine_events_waiting", "events in the queue of the core",
           static_cast<int64_t>(runtime_->num_waiting_events()));
+    const SeriesBook::Counts points = runtime_->series_book().counts();
+    gauge("lathe_engine_metric_points_pending",
+          "points of runs' metrics that are durable and not yet in their series",
+          points.num_pending);
+    list.AddCounter("lathe_engine_metric_points_total", "points of runs' metrics",
+                    static_cast<double>(points.num_kept), {{"outcome", "kept"}});
+    list.AddCounter("lathe_engine_metric_points_total", "points of runs' metrics",
+                    static_cast<double>(points.num_dropped), {{"outcome", "dropped"}});
     gauge("lathe_engine_term", "number of the current leadership", runtime_->term());
     list.AddGauge("lathe_engine_replay_divergence",
                   "largest difference between a replayed result and the first one",

@@ -17,6 +17,7 @@ namespace lathe::engine {
 namespace {
 
 constexpr size_t kMinSecretLength = 32;
+constexpr int64_t kMinKeptPoints = 1024;
 
 void AddListeners(OptionSet& options, Settings& settings) {
   options.Add(&settings.servers.grpc_listen, "engine.grpc_listen", "",
@@ -138,6 +139,22 @@ void AddTenantLimits(OptionSet& options, Settings& settings) {
               "oldest; 0: no limit");
 }
 
+void AddSeries(OptionSet& options, Settings& settings) {
+  options.Add(&settings.series.keep, "metrics.keep", settings.series.keep,
+              "time for which the metrics of a run stay after its last point; 0s: nothing more is "
+              "kept, and what there is stays",
+              {.flag = "metrics-keep"});
+  options.Add(&settings.series.keep_points_per_series, "metrics.keep_points_per_series",
+              settings.series.keep_points_per_series,
+              "points of a metric that stay as they are, at least 1,024; the older ones are joined "
+              "to ever larger buckets",
+              {.flag = "metrics-keep-points-per-series"});
+  options.Add(&settings.series.max_series_per_tenant, "metrics.max_series_per_tenant",
+              settings.series.max_series_per_tenant,
+              "metrics of all runs of one tenant, where each run may have 500; 0: no limit",
+              {.flag = "metrics-max-series-per-tenant"});
+}
+
 void AddLoraDefaults(OptionSet& options, Settings& settings) {
   const LoraDefaults lora;
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
@@ -170,6 +187,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddVersionsAndSnapshots(options, settings);
   AddTenantLimits(options, settings);
   AddLoraDefaults(options, settings);
+  AddSeries(options, settings);
   options.Add(&settings.read_threads, "engine.read_threads", 4,
               "threads for listings and other reads; one tenant uses half of them at "
               "most; 1 to 64");
@@ -217,6 +235,15 @@ absl::Status CheckSettings(const Settings& settings) {
     return absl::InvalidArgumentError(absl::StrCat("snapshot_share is ", settings.snapshot_share,
                                                    ", expected more than 0 and at most 1"));
   }
+  if (settings.series.keep < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metrics.keep is ", absl::FormatDuration(settings.series.keep), ", minimum is 0s"));
+  }
+  if (settings.series.keep_points_per_series < kMinKeptPoints) {
+    return absl::InvalidArgumentError(absl::StrCat("metrics.keep_points_per_series is ",
+                                                   settings.series.keep_points_per_series,
+                                                   ", minimum is ", kMinKeptPoints));
+  }
   RETURN_IF_ERROR(CheckSecrets(settings));
   RETURN_IF_ERROR(Leadership::Check(settings.leadership));
   RETURN_IF_ERROR(CheckStorageOptions(settings.storage));
@@ -227,6 +254,7 @@ absl::Status CheckSettings(const Settings& settings) {
   }
   const std::pair<const char*, int64_t> limits[] = {
       {"max_sessions_per_tenant", settings.max_sessions_per_tenant},
+      {"max_series_per_tenant", settings.series.max_series_per_tenant},
       {"max_samplers_per_tenant", settings.max_samplers_per_tenant},
       {"max_unfetched_results_per_tenant", settings.max_unfetched_results_per_tenant},
       {"max_unfetched_bytes_per_tenant", settings.max_unfetched_bytes_per_tenant},

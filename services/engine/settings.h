@@ -13,6 +13,7 @@
 #include "services/engine/leadership/leadership.h"
 #include "services/engine/one_task.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/runtime/series_book.h"
 
 namespace lathe::engine {
 
@@ -48,6 +49,7 @@ struct Settings {
   int64_t max_unfetched_results_total = 0;
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
+  SeriesOptions series;
   ServerOptions servers;
   Leadership::Options leadership;
   StorageOptions storage;

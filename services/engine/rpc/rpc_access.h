@@ -78,6 +78,9 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Checkpoints.DescribeExternalWeights", Scope::kRead},
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
 
+    {"Metrics.Append", Scope::kTrain},
+    {"Metrics.Query", Scope::kRead},
+
     {"Traces.DescribeTrace", Scope::kRead},
     {"Traces.ListRunRequests", Scope::kRead},
     // The token from DescribeTrace is the only credential needed.

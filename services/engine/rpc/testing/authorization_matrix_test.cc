@@ -27,9 +27,9 @@ using google::protobuf::ServiceDescriptor;
 
 // Services of engine.sock and grpc_listen. Admin and WorkerPool have their own sockets: Admin's is
 // limited to the service's user, WorkerPool's requires a secret in the first message.
-constexpr const char* kPublicServices[] = {"lathe.v1.Engine",    "lathe.v1.Tenants",
-                                           "lathe.v1.Streaming", "lathe.v1.Checkpoints",
-                                           "lathe.v1.Accounts",  "lathe.v1.Traces"};
+constexpr const char* kPublicServices[] = {
+    "lathe.v1.Engine",   "lathe.v1.Tenants", "lathe.v1.Streaming", "lathe.v1.Checkpoints",
+    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -110,6 +110,8 @@ const std::vector<Row>& Matrix() {
       {"DescribeTrace", kRead, "session_id: '$S'"},
       {"OpenTrace", {}, "token: '$V'"},
       {"ListRunRequests", kRead, "training_run_id: '$M' limit: 10"},
+      {"Append", kTrain, "training_run_id: '$M' points: {name: 'a' value: 1 step: 2}"},
+      {"Query", kRead, "training_run_id: '$M'"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},

@@ -49,18 +49,19 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys, *p.reads);
   p.traces = std::make_unique<TracesService>(*p.runtime, *p.keys, *p.reads,
                                              *p.store->Secret("archive_signing_key"));
+  p.metrics = std::make_unique<MetricsService>(*p.runtime, *p.keys, *p.reads);
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.admin = std::make_unique<AdminService>(
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers =
-      Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
-                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
-                                 p.checkpoints.get(), p.accounts.get(), p.traces.get()},
-                      .admin = *p.admin,
-                      .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      {.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
+      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get(),
+                  p.accounts.get(), p.traces.get(), p.metrics.get()},
+       .admin = *p.admin,
+       .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -93,6 +94,7 @@ void TestEngine::Stop() {
   parts_->tenants.reset();
   parts_->streaming.reset();
   parts_->traces.reset();
+  parts_->metrics.reset();
   parts_->checkpoints.reset();
   parts_->engine.reset();
   parts_->reads.reset();

@@ -1,0 +1,183 @@
+#include "services/engine/rpc/metrics_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "libs/common/errors.h"
+#include "libs/common/rpc/status.h"
+#include "libs/common/status_macros.h"
+#include "services/engine/rpc/authenticated_call.h"
+#include "services/engine/rpc/find_rows.h"
+#include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/validate_metrics.h"
+#include "services/engine/series/chunk.h"
+#include "services/engine/series/metric_names.h"
+#include "services/engine/series/run_series.h"
+#include "services/engine/series/series_reader.h"
+
+namespace lathe::engine {
+namespace {
+
+bool IsSelected(const v1::QueryMetricsRequest& request, const std::string& name) {
+  return request.names().empty() ||
+         std::any_of(request.names().begin(), request.names().end(),
+                     [&](const std::string& pattern) { return MatchesPattern(pattern, name); });
+}
+
+void FillHead(const SeriesRow& row, v1::MetricSeries& series) {
+  series.set_name(row.name);
+  series.set_unit(row.unit);
+  series.set_count(row.num_points);
+  series.set_last_step(row.last_step);
+  series.set_last_value(row.last_value);
+  *series.mutable_last_time() = ToTimestamp(row.last_ms * 1'000'000);
+}
+
+void FillBuckets(const SeriesBuckets& read, v1::MetricSeries& series) {
+  series.set_level(read.level);
+  for (const Bucket& bucket : read.buckets) {
+    series.add_steps(bucket.step);
+    series.add_times_ms(bucket.unix_ms);
+    series.add_min(bucket.min);
+    series.add_max(bucket.max);
+    series.add_mean(bucket.mean);
+    series.add_counts(bucket.count);
+  }
+}
+
+// Reads the series of one run: what is folded, with what is pending applied to it.
+class RunReader {
+ public:
+  // Pending batches are copied before the first read: a batch that is folded meanwhile is in both,
+  // and the series know which batches they have.
+  RunReader(Runtime& runtime, const std::string& run_id)
+      : store_(runtime.store()),
+        run_id_(run_id),
+        pending_(runtime.series_book().PendingOf(run_id)) {}
+
+  absl::StatusOr<RunSeries> Heads() {
+    ASSIGN_OR_RETURN(const std::optional<RunSeriesRow> row, store_.FindRunSeries(run_id_));
+    if (row) row_ = *row;
+    row_.run_id = run_id_;
+    ASSIGN_OR_RETURN(std::vector<SeriesRow> rows, store_.ListSeries(run_id_, /*with_tails=*/false));
+    RunSeries run(row_);
+    for (SeriesRow& one : rows) RETURN_IF_ERROR(run.Add(std::move(one)));
+    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun);
+    return run;
+  }
+
+  // Returns one metric with its tail. After Heads.
+  absl::StatusOr<Series> WithTail(const std::string& name) {
+    ASSIGN_OR_RETURN(std::optional<SeriesRow> row, store_.FindSeries(run_id_, name));
+    RunSeries run(row_);
+    if (row) RETURN_IF_ERROR(run.Add(*std::move(row)));
+    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun, &name);
+    const auto found = run.series().find(name);
+    // Retention may have removed the run meanwhile.
+    if (found == run.series().end()) return absl::UnavailableError("the metrics have changed");
+    return found->second;
+  }
+
+ private:
+  Store& store_;
+  const std::string run_id_;
+  const std::vector<RunBatch> pending_;
+  RunSeriesRow row_;
+};
+
+}  // namespace
+
+absl::Status MetricsService::CheckRun(const Caller& caller, const std::string& run_id) const {
+  if (runtime_.directory().FindModel(caller.tenant_id, run_id)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<ModelRow> row,
+                   runtime_.store().FindModel(caller.tenant_id, run_id));
+  return row ? absl::OkStatus() : NoSuch("training run", run_id, "training_run_id");
+}
+
+absl::StatusOr<PointEntryPtr> MetricsService::Reserve(
+    const Caller& caller, const v1::AppendMetricsRequest& request) const {
+  if (!runtime_.series_options().is_on()) {
+    return WithDetail(
+        absl::FailedPreconditionError("this server keeps no metrics (metrics.keep is 0s)"),
+        "metrics_off");
+  }
+  RETURN_IF_ERROR(CheckRun(caller, request.training_run_id()));
+  ASSIGN_OR_RETURN(PointEntry entry, ValidatePoints(request, runtime_.NowNanos()));
+  entry.tenant_id = caller.tenant_id;
+  return runtime_.series_heads().Reserve(std::move(entry));
+}
+
+MetricsService::Reactor* MetricsService::Append(Context* context,
+                                                const v1::AppendMetricsRequest* request,
+                                                v1::AppendMetricsResponse* response) {
+  Reactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, "Metrics.Append");
+  absl::Status status = caller.status();
+  if (caller.ok()) {
+    const auto entry = std::make_shared<absl::StatusOr<PointEntryPtr>>();
+    status = reads_.TryRun(
+        caller->tenant_id,
+        [this, entry, request, caller = *caller] { *entry = Reserve(caller, *request); },
+        [this, entry, request, response, reactor] {
+          if (!entry->ok()) {
+            reactor->Finish(ToGrpcStatus(entry->status()));
+            return;
+          }
+          runtime_.AppendPoints(**entry, [request, response, reactor](const Answer& answer) {
+            if (answer.error) {
+              reactor->Finish(ToGrpcStatus(ToStatus(*answer.error)));
+              return;
+            }
+            response->set_num_points(request->points_size());
+            reactor->Finish(grpc::Status::OK);
+          });
+        });
+  }
+  if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+MetricsService::Reactor* MetricsService::Query(Context* context,
+                                               const v1::QueryMetricsRequest* request,
+                                               v1::QueryMetricsResponse* response) {
+  return ReadCall(reads_, keys_, context, "Metrics.Query",
+                  [this, request, response](const Caller& caller) {
+                    return Read(caller, *request, *response);
+                  });
+}
+
+absl::Status MetricsService::Read(const Caller& caller, const v1::QueryMetricsRequest& request,
+                                  v1::QueryMetricsResponse& response) const {
+  RETURN_IF_ERROR(CheckRun(caller, request.training_run_id()));
+  RETURN_IF_ERROR(ValidateQuery(request));
+  const int64_t max_buckets = request.has_max_buckets() ? request.max_buckets() : kDefaultBuckets;
+  StepRange range;
+  if (request.has_from_step()) range.from = request.from_step();
+  if (request.has_to_step()) range.to = request.to_step();
+  RunReader reader(runtime_, request.training_run_id());
+  ASSIGN_OR_RETURN(const RunSeries run, reader.Heads());
+  response.set_training_run_id(request.training_run_id());
+  for (const auto& [name, head] : run.series()) {
+    if (!IsSelected(request, name)) continue;
+    if (max_buckets == 0) {
+      FillHead(head.row, *response.add_series());
+      continue;
+    }
+    if (response.series_size() == kMaxSeriesPerAnswer) {
+      response.set_more_names(true);
+      break;
+    }
+    ASSIGN_OR_RETURN(const Series series, reader.WithTail(name));
+    v1::MetricSeries& out = *response.add_series();
+    FillHead(series.row, out);
+    ASSIGN_OR_RETURN(const SeriesBuckets buckets,
+                     ReadBuckets(runtime_.store(), series, range, max_buckets));
+    FillBuckets(buckets, out);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lathe::engine
