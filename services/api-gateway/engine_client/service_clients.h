@@ -3,6 +3,7 @@
 
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/metrics.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "protos/lathe/v1/traces.grpc.pb.h"
 #include "services/api-gateway/engine_client/engine_client.h"
@@ -26,6 +27,13 @@ using TenantsStub = v1::Tenants::StubInterface::async_interface;
 template <>
 struct ServiceOf<TenantsStub> {
   using type = v1::Tenants;
+};
+
+using MetricsStub = v1::Metrics::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<MetricsStub> {
+  using type = v1::Metrics;
 };
 
 using TracesStub = v1::Traces::StubInterface::async_interface;

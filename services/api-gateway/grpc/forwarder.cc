@@ -23,6 +23,7 @@
 #include "protos/lathe/v1/accounts.pb.h"
 #include "protos/lathe/v1/checkpoints.pb.h"
 #include "protos/lathe/v1/engine.pb.h"
+#include "protos/lathe/v1/metrics.pb.h"
 #include "protos/lathe/v1/streaming.pb.h"
 #include "protos/lathe/v1/tenants.pb.h"
 #include "protos/lathe/v1/traces.pb.h"
@@ -40,12 +41,13 @@ constexpr size_t kCountedBytes = 1 << 20;
 static_assert(static_cast<int64_t>(kCountedBytes / 2) * kMessagePartBytes <= MaxPartBytes(0));
 
 // The files of the public services. A message of each makes the linker keep its descriptors.
-std::array<const google::protobuf::FileDescriptor*, 6> PublicFiles() {
+std::array<const google::protobuf::FileDescriptor*, 7> PublicFiles() {
   return {v1::GetCapabilitiesRequest::descriptor()->file(),
           v1::SampleStreamResponse::descriptor()->file(),
           v1::CopyWeightsRequest::descriptor()->file(),
           v1::ListUsageRequest::descriptor()->file(),
           v1::GetOwnKeyRequest::descriptor()->file(),
+          v1::QueryMetricsRequest::descriptor()->file(),
           v1::OpenTraceRequest::descriptor()->file()};
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "services/api-gateway/assets/embedded_file.h"
 #include "services/api-gateway/json/accounts_json.h"
+#include "services/api-gateway/json/metrics_json.h"
 #include "services/api-gateway/json/model_json.h"
 #include "services/api-gateway/json/parse_json.h"
 #include "services/api-gateway/json/result_json.h"
@@ -92,7 +93,7 @@ std::string OpenApiDocument(const std::vector<Route>& routes) {
              kAssignProject, kSearchSessions, kCreateModel, kUnloadModel, kGetInfo, kOptimStep,
              kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,
              kWeightsInfo, kSetTtl, kCreateSamplingSession, kJoinSamplingSession, kSample,
-             kCancelFuture, kRetrieveFuture, kAwaitSamples);
+             kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics);
   for (const Route& route : routes) {
     document["paths"][route.pattern][absl::AsciiStrToLower(route.method)] = OperationOf(route);
   }

@@ -55,6 +55,7 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
+std::vector<Route> MetricRoutes(const RouteContext& context);
 std::vector<Route> DashboardRoutes(const RouteContext& context);
 
 // Appends the routes that describe all of `routes`.
@@ -65,9 +66,10 @@ std::string OpenApiDocument(const std::vector<Route>& routes);
 
 inline std::vector<Route> AllRoutes(const RouteContext& context) {
   std::vector<Route> all;
-  for (const auto list : {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes,
-                          SamplingRoutes, FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes,
-                          TenantRoutes, AccountRoutes, TraceRoutes, DashboardRoutes}) {
+  for (const auto list :
+       {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
+        FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
+        TraceRoutes, MetricRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }
