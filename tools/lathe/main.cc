@@ -16,6 +16,7 @@
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
+#include "tools/lathe/commands/metrics_command.h"
 #include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
 #include "tools/lathe/commands/secrets_command.h"
@@ -59,6 +60,9 @@ constexpr Verb kVerbs[] = {
     {"tenants", TenantsCommand,
      "  lathe tenants list                   lists limits and usage of the tenants\n"
      "  lathe tenants set-quota TENANT --tokens-per-minute 100000\n"},
+    {"metrics", MetricsCommand,
+     "  lathe metrics follow LOG --run RUN   appends a training program's metrics to its run\n"
+     "  lathe metrics show RUN               prints the newest values of a run\n"},
     {"audit", AuditCommand, "  lathe audit export --before DATE --out FILE [--prune]\n"},
     {"checkpoints", CheckpointsCommand,
      "  lathe checkpoints trash              lists the folders in the trash\n"
