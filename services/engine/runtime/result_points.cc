@@ -28,7 +28,8 @@ void ForFields(CodedInputStream& in, const VisitField& visit) {
       continue;
     }
     uint32_t size = 0;
-    if (!in.ReadVarint32(&size)) return;
+    // A limit beyond the end of the bytes would count as the end.
+    if (!in.ReadVarint32(&size) || static_cast<int64_t>(size) > in.BytesUntilLimit()) return;
     const CodedInputStream::Limit limit = in.PushLimit(static_cast<int>(size));
     visit(WireFormatLite::GetTagFieldNumber(tag), in);
     if (const int rest = in.BytesUntilLimit(); rest > 0 && !in.Skip(rest)) return;
@@ -47,10 +48,7 @@ class ResultReader {
 
   void AddMetric(CodedInputStream& in) {
     v1::NamedNumber metric;
-    // A metric that is cut keeps bytes that are missing.
-    if (metric.MergePartialFromCodedStream(&in) && in.BytesUntilLimit() == 0) {
-      Add(prefix_ + metric.name(), metric.value());
-    }
+    if (metric.MergePartialFromCodedStream(&in)) Add(prefix_ + metric.name(), metric.value());
   }
 
  private:
