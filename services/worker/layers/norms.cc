@@ -19,11 +19,17 @@ bool HasDeviceMatrix(const at::Tensor& x) {
   return x.dim() == 2 && x.scalar_type() == at::kFloat && HasDeviceRows(x);
 }
 
-at::Tensor NormOnDevice(const at::Tensor& x, const at::Tensor& weight, double eps,
-                        at::ScalarType dtype) {
+DeviceRows DeviceRowsOrNone(const at::Tensor& x) {
+  return x.defined() ? DeviceRowsOf(x) : DeviceRows{};
+}
+
+// Returns the norm, plus `residual` if defined.
+at::Tensor NormOnDevice(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                        double eps, at::ScalarType dtype) {
   at::Tensor y = at::empty(x.sizes(), x.options().dtype(dtype));
   RmsNormOnDevice({.x = DeviceRowsOf(x),
                    .weight = weight.const_data_ptr<float>(),
+                   .residual = DeviceRowsOrNone(residual),
                    .y = DeviceRowsOf(y),
                    .num_rows = x.size(0),
                    .width = x.size(1),
@@ -38,7 +44,7 @@ void BackwardOnDevice(const at::Tensor& residual, const at::Tensor& x, const at:
   RmsNormBackwardOnDevice({.x = DeviceRowsOf(x),
                            .weight = weight.const_data_ptr<float>(),
                            .dy = DeviceRowsOf(dy),
-                           .residual = residual.defined() ? DeviceRowsOf(residual) : DeviceRows{},
+                           .residual = DeviceRowsOrNone(residual),
                            .dx = DeviceRowsOf(dx),
                            .num_rows = x.size(0),
                            .width = x.size(1),
@@ -71,7 +77,7 @@ void BackwardByKernel(const at::Tensor& residual, const at::Tensor& x, const at:
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps,
                    std::optional<at::ScalarType> dtype) {
   const at::ScalarType result_dtype = dtype.value_or(x.scalar_type());
-  if (HasDeviceMatrix(x)) return NormOnDevice(x, weight, eps, result_dtype);
+  if (HasDeviceMatrix(x)) return NormOnDevice(/*residual=*/{}, x, weight, eps, result_dtype);
   if (!HasCpuMatrix(x) || result_dtype != at::kFloat) {
     return RmsNormByTorch(x, weight, eps).to(result_dtype);
   }
@@ -84,6 +90,14 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps,
                             .eps = static_cast<float>(eps)};
   ForRows(x.size(0), x.size(1), [&](int64_t begin, int64_t end) { RmsNormRows(task, begin, end); });
   return y;
+}
+
+at::Tensor RmsNormOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                       double eps) {
+  if (HasDeviceMatrix(x) && HasDeviceMatrix(residual)) {
+    return NormOnDevice(residual, x, weight, eps, at::kFloat);
+  }
+  return RmsNorm(x, weight, eps).add_(residual);
 }
 
 at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps) {

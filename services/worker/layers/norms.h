@@ -13,6 +13,10 @@ namespace lathe::worker {
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps,
                    std::optional<at::ScalarType> dtype = std::nullopt);
 
+// Returns residual [T, D] + RmsNorm(x), in fp32.
+at::Tensor RmsNormOnto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                       double eps);
+
 // RmsNorm by torch operations, on any device.
 at::Tensor RmsNormByTorch(const at::Tensor& x, const at::Tensor& weight, double eps);
 

@@ -22,8 +22,8 @@ bool HasCpuParts(const at::Tensor& x, const std::vector<LoraPart>& parts) {
 
 void AddLora(const at::Tensor& x, const std::vector<Segment>& segments,
              const std::vector<LoraPart>& parts) {
-  if (segments.size() == 1 && segments[0].slots != nullptr) {
-    segments[0].slots->Add(x, parts);
+  if (const LoraSlots* const slots = SlotsOf(segments)) {
+    slots->Add(x, parts);
   } else if (HasCpuParts(x, parts)) {
     AddLoraRows(PlanLora(x, segments, parts, /*only_trained=*/false));
   } else {

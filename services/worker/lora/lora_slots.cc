@@ -62,7 +62,13 @@ int64_t LoraSlots::Fill(std::span<const AdapterWeights* const> adapters) {
   return most_rank_;
 }
 
-void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) const {
+at::Tensor LoraSlots::ProductsOf(const at::Tensor& x, const std::vector<LoraPart>& parts) const {
+  return at::empty({x.size(0), static_cast<int64_t>(parts.size()), most_rank_},
+                   x.options().dtype(at::kFloat));
+}
+
+LoraRowsTask LoraSlots::TaskOf(const at::Tensor& x, const std::vector<LoraPart>& parts,
+                               const LoraAddends& addends, const at::Tensor& products) const {
   TORCH_CHECK(parts.size() <= LoraRowsTask::kMostParts && x.stride(1) == 1 &&
                   x.size(0) <= row_slots_.size(0),
               "rows or parts that LoraSlots is not made for");
@@ -70,9 +76,6 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
     return rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kBFloat16;
   };
   TORCH_CHECK(has_kernel(x) && has_kernel(parts[0].y), "rows are neither fp32 nor bf16");
-  const auto num_parts = static_cast<int64_t>(parts.size());
-  const at::Tensor products =
-      at::empty({x.size(0), num_parts, most_rank_}, x.options().dtype(at::kFloat));
   LoraRowsTask task{.x = x.const_data_ptr(),
                     .x_is_bf16 = x.scalar_type() == at::kBFloat16,
                     .y_is_bf16 = parts[0].y.scalar_type() == at::kBFloat16,
@@ -81,19 +84,52 @@ void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts) con
                     .num_rows = x.size(0),
                     .row_slots = row_slots_.const_data_ptr<int32_t>(),
                     .slot_stride = num_linears_,
-                    .num_parts = static_cast<int>(num_parts),
+                    .num_parts = static_cast<int>(parts.size()),
                     .most_rank = most_rank_,
                     .products = products.mutable_data_ptr<float>()};
   const auto* entries = reinterpret_cast<const LoraSlotEntry*>(entries_.const_data_ptr<uint8_t>());
+  int64_t column = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor& y = parts[i].y;
     TORCH_CHECK(y.scalar_type() == parts[0].y.scalar_type(), "parts differ in dtype");
-    task.parts[i] = {.y = y.mutable_data_ptr(),
-                     .y_stride = y.stride(0),
-                     .out_features = y.size(1),
-                     .entries = entries + parts[i].linear};
+    LoraRowsPart& part = task.parts[i];
+    part = {.y = y.mutable_data_ptr(),
+            .y_stride = y.stride(0),
+            .out_features = y.size(1),
+            .entries = entries + parts[i].linear};
+    if (addends.residual.defined()) {
+      part.residual = addends.residual.const_data_ptr<float>() + column;
+      part.residual_stride = addends.residual.stride(0);
+    }
+    if (addends.bias.defined()) part.bias = addends.bias.const_data_ptr<float>() + column;
+    column += part.out_features;
   }
+  return task;
+}
+
+void LoraSlots::Add(const at::Tensor& x, const std::vector<LoraPart>& parts,
+                    const LoraAddends& addends) const {
+  const at::Tensor products = ProductsOf(x, parts);
+  AddLoraRowsOnDevice(TaskOf(x, parts, addends, products), CurrentStream(x.device()));
+}
+
+at::Tensor LoraSlots::AddGated(Activation activation, const at::Tensor& x,
+                               const std::vector<LoraPart>& parts,
+                               const LoraAddends& addends) const {
+  TORCH_CHECK(parts.size() == 2 && parts[0].y.sizes() == parts[1].y.sizes(),
+              "parts that are not gate and up");
+  const at::Tensor products = ProductsOf(x, parts);
+  at::Tensor activated = at::empty(parts[0].y.sizes(), parts[0].y.options());
+  LoraRowsTask task = TaskOf(x, parts, addends, products);
+  task.activated = activated.mutable_data_ptr();
+  task.activated_stride = activated.stride(0);
+  task.activation = activation;
   AddLoraRowsOnDevice(task, CurrentStream(x.device()));
+  return activated;
+}
+
+const LoraSlots* SlotsOf(const std::vector<Segment>& segments) {
+  return segments.size() == 1 ? segments[0].slots : nullptr;
 }
 
 }  // namespace lathe::worker

@@ -90,16 +90,18 @@ at::Tensor DecoderLayer::Forward(const at::Tensor& x, const PackedRows& rows,
 
   Unshard(gate_up_, needs_down ? &down_ : nullptr);
   const at::Tensor normed_th = RmsNorm(mid_th, Vector(spec_.mlp_norm), eps_, attention.dtype());
-  const at::Tensor gate_up_tw = gate_up_.Forward(normed_th, rows.segments);
-  if (saved != nullptr) {
+  at::Tensor act_tw;
+  if (saved == nullptr) {
+    act_tw = gate_up_.ForwardGated(spec_.activation, normed_th, rows.segments);
+  } else {
     saved->mid_th = mid_th;
-    saved->gate_up_tw = gate_up_tw;
+    saved->gate_up_tw = gate_up_.Forward(normed_th, rows.segments);
+    if (!needs_down) return {};
+    act_tw = GatedActivation(spec_.activation, gate_up_.Slice(saved->gate_up_tw, 0),
+                             gate_up_.Slice(saved->gate_up_tw, 1));
   }
-  if (!needs_down) return {};
 
   Unshard(down_);
-  const at::Tensor act_tw = GatedActivation(spec_.activation, gate_up_.Slice(gate_up_tw, 0),
-                                            gate_up_.Slice(gate_up_tw, 1));
   return AddOutput("output of the MLP", mid_th, down_, act_tw, rows, spec_.mlp_output_norm,
                    saved == nullptr ? nullptr : &saved->mlp_output_th);
 }
@@ -113,7 +115,7 @@ at::Tensor DecoderLayer::AddOutput(const char* what, const at::Tensor& residual,
   context_.tp.Sum(what, sum_th);
   if (!has_norm) return sum_th;
   if (saved != nullptr) *saved = sum_th;
-  return RmsNorm(sum_th, Vector(norm), eps_).add_(residual);
+  return RmsNormOnto(residual, sum_th, Vector(norm), eps_);
 }
 
 at::Tensor DecoderLayer::OutputNormBackward(const at::Tensor& dy, int64_t norm,

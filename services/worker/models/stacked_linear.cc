@@ -1,6 +1,8 @@
 #include "services/worker/models/stacked_linear.h"
 
 #include "services/worker/layers/base_linear.h"
+#include "services/worker/layers/mlp.h"
+#include "services/worker/lora/lora_slots.h"
 
 namespace lathe::worker {
 
@@ -35,16 +37,37 @@ std::vector<LoraPart> StackedLinear::PartsOf(const at::Tensor& y) const {
 }
 
 at::Tensor StackedLinear::Forward(const at::Tensor& x, const std::vector<Segment>& segments) const {
+  if (const LoraSlots* const slots = SlotsOf(segments)) {
+    at::Tensor y = BaseLinear(x, weight_, /*bias=*/{}, arithmetic_, x.scalar_type());
+    slots->Add(x, PartsOf(y), {.residual = {}, .bias = bias_});
+    return y;
+  }
   at::Tensor y = BaseLinear(x, weight_, bias_, arithmetic_, x.scalar_type());
   AddLora(x, segments, PartsOf(y));
   return y;
 }
 
+at::Tensor StackedLinear::ForwardGated(Activation activation, const at::Tensor& x,
+                                       const std::vector<Segment>& segments) const {
+  if (const LoraSlots* const slots = SlotsOf(segments)) {
+    const at::Tensor y = BaseLinear(x, weight_, /*bias=*/{}, arithmetic_, x.scalar_type());
+    return slots->AddGated(activation, x, PartsOf(y), {.residual = {}, .bias = bias_});
+  }
+  const at::Tensor y = Forward(x, segments);
+  return GatedActivation(activation, Slice(y, 0), Slice(y, 1));
+}
+
 at::Tensor StackedLinear::ForwardOnto(const at::Tensor& residual, const at::Tensor& x,
                                       const std::vector<Segment>& segments) const {
-  at::Tensor y = is_first_rank_ && residual.defined()
-                     ? BaseLinearOnto(residual, x, weight_, bias_, arithmetic_)
-                     : BaseLinear(x, weight_, is_first_rank_ ? bias_ : at::Tensor(), arithmetic_);
+  const LoraAddends own = is_first_rank_ ? LoraAddends{residual, bias_} : LoraAddends{};
+  if (const LoraSlots* const slots = SlotsOf(segments)) {
+    at::Tensor y = BaseLinear(x, weight_, /*bias=*/{}, arithmetic_);
+    slots->Add(x, PartsOf(y), own);
+    return y;
+  }
+  at::Tensor y = own.residual.defined()
+                     ? BaseLinearOnto(own.residual, x, weight_, own.bias, arithmetic_)
+                     : BaseLinear(x, weight_, own.bias, arithmetic_);
   AddLora(x, segments, PartsOf(y));
   return y;
 }

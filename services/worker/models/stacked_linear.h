@@ -8,6 +8,7 @@
 #include "services/worker/layers/base_weight.h"
 #include "services/worker/lora/lora_linear.h"
 #include "services/worker/models/decoder_weights.h"
+#include "services/worker/spec/activation.h"
 #include "services/worker/spec/model_part.h"
 #include "services/worker/spec/packed_rows.h"
 #include "services/worker/torch/aten.h"
@@ -25,6 +26,10 @@ class StackedLinear {
 
   // x [T, K] -> outputs of all linears side by side [T, N], in x's dtype.
   at::Tensor Forward(const at::Tensor& x, const std::vector<Segment>& segments) const;
+
+  // activation(gate) * up of a stack of these two: GatedActivation of Forward's slices.
+  at::Tensor ForwardGated(Activation activation, const at::Tensor& x,
+                          const std::vector<Segment>& segments) const;
 
   // This rank's share of residual + Forward(x), if the rank has some of the inputs. The sum over tp
   // is the result, in fp32. Rank 0's share includes residual and bias. An undefined residual counts

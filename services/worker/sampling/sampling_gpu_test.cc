@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "services/worker/kernels/cuda/paged_attention.h"
+#include "services/worker/layers/mlp.h"
 #include "services/worker/lora/lora_slots.h"
 #include "services/worker/sampling/attention/cached_attention.h"
 #include "services/worker/sampling/sampling_engine.h"
@@ -136,6 +137,7 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   REQUIRE(slots.Fill(adapters) == 128);
   const at::Tensor x = at::randn({num_rows, spec.hidden_size}).to(TestGpu(), dtype);
   const at::Tensor wide = at::randn({num_rows, 2 * intermediate_size}).to(TestGpu(), dtype);
+  const at::Tensor start = wide.clone();
   const at::Tensor expected = wide.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   const auto parts = [&](const at::Tensor& y) -> std::vector<LoraPart> {
     return {{gate, y.narrow(1, 0, intermediate_size)},
@@ -145,6 +147,18 @@ TEST_CASE("LoRA through slots on a GPU is LoRA over segments", "[lora][gpu]") {
   AddLora(x, {{.begin = 0, .end = num_rows, .slots = &slots}}, parts(wide));
   const double tolerance = dtype == at::kFloat ? kFp32Tolerance : kBf16Tolerance;
   CHECK(at::allclose(wide.to(at::kFloat), expected, tolerance, tolerance));
+
+  // Steps that the launches of LoRA take along have the bits of launches of their own.
+  const LoraAddends addends = {.residual = at::randn(wide.sizes()).to(TestGpu()),
+                               .bias = at::randn({wide.size(1)}).to(TestGpu())};
+  const at::Tensor apart = start.clone().add_(addends.residual).add_(addends.bias);
+  slots.Add(x, parts(apart));
+  const at::Tensor together = start.clone();
+  slots.Add(x, parts(together), addends);
+  CHECK(at::equal(together, apart));
+  const auto activation = GENERATE(Activation::kSilu, Activation::kGeluTanh);
+  const at::Tensor activated = slots.AddGated(activation, x, parts(start), addends);
+  CHECK(at::equal(activated, GatedActivation(activation, parts(apart)[0].y, parts(apart)[1].y)));
 }
 
 TEST_CASE("LoRA through slots on a GPU takes an adapter per row and the largest rank",

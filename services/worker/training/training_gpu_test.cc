@@ -43,6 +43,7 @@ TEST_CASE("RMS norm and its gradient on a GPU equal torch's operations", "[train
   const at::Tensor y = RmsNormByTorch(x, weight, kEps);
   CHECK(Distance(RmsNorm(x, weight, kEps), y) < kFp32Tolerance);
   CHECK(Distance(RmsNorm(x, weight, kEps, at::kBFloat16), y) < kBf16Tolerance);
+  CHECK(Distance(RmsNormOnto(residual, x, weight, kEps), y + residual) < kFp32Tolerance);
   const at::Tensor dx = RmsNormBackwardByTorch(x, weight, kEps, dy);
   CHECK(Distance(RmsNormBackward(x, weight, kEps, dy), dx) < kFp32Tolerance);
   CHECK(Distance(RmsNormBackwardOnto(residual, x, weight, kEps, dy.clone()), dx + residual) <

@@ -1,9 +1,11 @@
-// Hot file: two launches for all linears that read the same rows.
+// Hot file: two launches for all linears that read the same rows. The second also takes the steps
+// that surround it in a decode pass: bias, residual and the activation of an MLP.
 #include "services/worker/kernels/cuda/lora_rows.h"
 
 #include <algorithm>
 #include <type_traits>
 
+#include "services/worker/kernels/cuda/activations.cuh"
 #include "services/worker/kernels/cuda/launch.cuh"
 #include "services/worker/kernels/cuda/numbers.cuh"
 
@@ -29,23 +31,18 @@ __device__ LoraSlotEntry EntryOf(const LoraRowsTask& task, const LoraRowsPart& p
   return slot < 0 ? LoraSlotEntry{} : part.entries[slot * task.slot_stride];
 }
 
-// Calls run(rows, row, entry) for the rows of a block's tile: once if all have one adapter, so that
-// its factors are read once, otherwise for each row. Either way a row's sums have the same order.
+// Calls run(rows, row) for the rows of a block's tile: once if all have one adapter, so that its
+// factors are read once, otherwise for each row. Either way a row's sums have the same order.
 template <int kRows, typename Run>
-__device__ void ForTile(const LoraRowsTask& task, const LoraRowsPart& part, const Run& run) {
+__device__ void ForTile(const LoraRowsTask& task, const Run& run) {
   const int64_t first = int64_t{blockIdx.z} * kRows;
   bool is_one = first + kRows <= task.num_rows;
   for (int i = 1; i < kRows && is_one; ++i) {
     is_one = task.row_slots[first + i] == task.row_slots[first];
   }
-  if (is_one) {
-    const LoraSlotEntry entry = EntryOf(task, part, first);
-    if (entry.a != nullptr) run(std::integral_constant<int, kRows>(), first, entry);
-    return;
-  }
+  if (is_one) return run(std::integral_constant<int, kRows>(), first);
   for (int64_t row = first; row < first + kRows && row < task.num_rows; ++row) {
-    const LoraSlotEntry entry = EntryOf(task, part, row);
-    if (entry.a != nullptr) run(std::integral_constant<int, 1>(), row, entry);
+    run(std::integral_constant<int, 1>(), row);
   }
 }
 
@@ -109,42 +106,83 @@ __device__ void Shrink(const LoraRowsTask& task, int part_index, int64_t row,
 template <typename X, int kRows, int kSize>
 __global__ void __launch_bounds__(kThreads) ShrinkKernel(LoraRowsTask task) {
   const int part_index = static_cast<int>(blockIdx.y);
-  ForTile<kRows>(task, task.parts[part_index],
-                 [&](auto rows, int64_t row, const LoraSlotEntry& entry) {
-                   constexpr int kCount = decltype(rows)::value;
-                   // An adapter's factors begin anywhere in its buffer.
-                   if (reinterpret_cast<uint64_t>(entry.a) % (4 * kSize) == 0) {
-                     Shrink<X, kCount, kSize>(task, part_index, row, entry);
-                   } else {
-                     Shrink<X, kCount, 1>(task, part_index, row, entry);
-                   }
-                 });
+  ForTile<kRows>(task, [&](auto rows, int64_t row) {
+    constexpr int kCount = decltype(rows)::value;
+    const LoraSlotEntry entry = EntryOf(task, task.parts[part_index], row);
+    if (entry.a == nullptr) return;
+    // An adapter's factors begin anywhere in its buffer.
+    if (reinterpret_cast<uint64_t>(entry.a) % (4 * kSize) == 0) {
+      Shrink<X, kCount, kSize>(task, part_index, row, entry);
+    } else {
+      Shrink<X, kCount, 1>(task, part_index, row, entry);
+    }
+  });
 }
 
-// y += products B^T, with one thread per output.
+// One output of a part in kRows rows with one adapter: y, residual, bias, and products B^T.
+template <typename Y, int kRows>
+__device__ void Expand(const LoraRowsTask& task, int part_index, int64_t row,
+                       const LoraSlotEntry& entry, int64_t output, float (&values)[kRows]) {
+  const LoraRowsPart& part = task.parts[part_index];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    values[r] = ToFloat(static_cast<const Y*>(part.y)[(row + r) * part.y_stride + output]);
+    if (part.residual != nullptr) {
+      values[r] = Rounded<Y>(values[r] + part.residual[(row + r) * part.residual_stride + output]);
+    }
+    if (part.bias != nullptr) values[r] = Rounded<Y>(values[r] + part.bias[output]);
+  }
+  if (entry.a == nullptr) return;
+  const float* products = task.products + (row * task.num_parts + part_index) * task.most_rank;
+  const float* b = entry.b_t + output;
+  float sums[kRows] = {};
+#pragma unroll 16
+  for (int64_t factor = 0; factor < entry.rank; ++factor) {
+    const float weight = b[factor * part.out_features];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] += products[r * task.num_parts * task.most_rank + factor] * weight;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) values[r] = Rounded<Y>(values[r] + sums[r]);
+}
+
+// One thread computes one output of one part.
 template <typename Y, int kRows>
 __global__ void __launch_bounds__(kThreads) ExpandKernel(LoraRowsTask task) {
   const int part_index = static_cast<int>(blockIdx.y);
   const LoraRowsPart& part = task.parts[part_index];
   const int64_t output = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (output >= part.out_features) return;
-  ForTile<kRows>(task, part, [&](auto rows, int64_t row, const LoraSlotEntry& entry) {
+  ForTile<kRows>(task, [&](auto rows, int64_t row) {
     constexpr int kCount = decltype(rows)::value;
-    const float* products = task.products + (row * task.num_parts + part_index) * task.most_rank;
-    const float* b = entry.b_t + output;
-    float sums[kCount] = {};
-#pragma unroll 16
-    for (int64_t factor = 0; factor < entry.rank; ++factor) {
-      const float weight = b[factor * part.out_features];
-#pragma unroll
-      for (int r = 0; r < kCount; ++r) {
-        sums[r] += products[r * task.num_parts * task.most_rank + factor] * weight;
-      }
-    }
+    const LoraSlotEntry entry = EntryOf(task, part, row);
+    if (entry.a == nullptr && part.residual == nullptr && part.bias == nullptr) return;
+    float values[kCount];
+    Expand<Y>(task, part_index, row, entry, output, values);
 #pragma unroll
     for (int r = 0; r < kCount; ++r) {
-      Y* y = static_cast<Y*>(part.y) + (row + r) * part.y_stride + output;
-      Write(ToFloat(*y) + sums[r], y);
+      Write(values[r], static_cast<Y*>(part.y) + (row + r) * part.y_stride + output);
+    }
+  });
+}
+
+// One thread computes one output of both parts, and activates it.
+template <typename Y, int kRows>
+__global__ void __launch_bounds__(kThreads) ExpandGatedKernel(LoraRowsTask task) {
+  const int64_t output = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (output >= task.parts[0].out_features) return;
+  ForTile<kRows>(task, [&](auto rows, int64_t row) {
+    constexpr int kCount = decltype(rows)::value;
+    float gate[kCount];
+    float up[kCount];
+    Expand<Y>(task, 0, row, EntryOf(task, task.parts[0], row), output, gate);
+    Expand<Y>(task, 1, row, EntryOf(task, task.parts[1], row), output, up);
+#pragma unroll
+    for (int r = 0; r < kCount; ++r) {
+      Y* to = static_cast<Y*>(task.activated) + (row + r) * task.activated_stride + output;
+      Write(up[r] * Activated(task.activation, gate[r]), to);
     }
   });
 }
@@ -166,7 +204,10 @@ Kernel ShrinkFor(const LoraRowsTask& task, bool has_tiles) {
 }
 
 template <typename Y>
-Kernel ExpandFor(bool has_tiles) {
+Kernel ExpandFor(const LoraRowsTask& task, bool has_tiles) {
+  if (task.activated != nullptr) {
+    return has_tiles ? ExpandGatedKernel<Y, kTileRows> : ExpandGatedKernel<Y, 1>;
+  }
   return has_tiles ? ExpandKernel<Y, kTileRows> : ExpandKernel<Y, 1>;
 }
 
@@ -184,9 +225,10 @@ void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream) {
   const auto shrink = task.x_is_bf16 ? ShrinkFor<__nv_bfloat16>(task, has_tiles)
                                      : ShrinkFor<float>(task, has_tiles);
   Launch("LoRA's first product", shrink, {shrink_grid, kThreads}, stream, task);
-  const dim3 expand_grid(BlocksFor(widest, kThreads), parts, tiles);
-  const auto expand =
-      task.y_is_bf16 ? ExpandFor<__nv_bfloat16>(has_tiles) : ExpandFor<float>(has_tiles);
+  // Threads of the gated kernel compute both parts.
+  const dim3 expand_grid(BlocksFor(widest, kThreads), task.activated == nullptr ? parts : 1, tiles);
+  const auto expand = task.y_is_bf16 ? ExpandFor<__nv_bfloat16>(task, has_tiles)
+                                     : ExpandFor<float>(task, has_tiles);
   Launch("LoRA's second product", expand, {expand_grid, kThreads}, stream, task);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "services/worker/kernels/cuda/stream.h"
+#include "services/worker/spec/activation.h"
 
 namespace lathe::worker {
 
@@ -24,6 +25,10 @@ struct LoraRowsPart {
   int64_t y_stride = 0;
   int64_t out_features = 0;
   const LoraSlotEntry* entries = nullptr;  // those of slot 0; see slot_stride
+  // Added to y before the adapters' products, in all rows. Null: nothing is added.
+  const float* residual = nullptr;  // [num_rows, out_features] in rows of `residual_stride` numbers
+  int64_t residual_stride = 0;
+  const float* bias = nullptr;  // [out_features]
 };
 
 // All pointers are device pointers.
@@ -42,11 +47,18 @@ struct LoraRowsTask {
   int num_parts = 0;
   int64_t most_rank = 0;      // largest rank of all entries
   float* products = nullptr;  // [num_rows, num_parts, most_rank], scratch memory
+  // Null, or [num_rows, out_features] of y's dtype in rows of `activated_stride` numbers. It
+  // receives activation(first part) * second part, and no part is written: the two parts are the
+  // gate and up of an MLP.
+  void* activated = nullptr;
+  int64_t activated_stride = 0;
+  Activation activation = Activation::kSilu;
 };
 
-// part.y += (x A^T) B^T * scaling. Sums are fp32 in a fixed order: a row's bits do not depend on
-// other rows. The launches depend only on the shapes, so that one recorded graph serves every mix
-// of adapters.
+// part.y += residual + bias + (x A^T) B^T * scaling, in this order and rounded to y's dtype after
+// each: the bits are those of a launch for each step. Sums are fp32 in a fixed order: a row's bits
+// do not depend on other rows. The launches depend only on the shapes, so that one recorded graph
+// serves every mix of adapters.
 void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream stream);
 
 }  // namespace lathe::worker

@@ -12,6 +12,14 @@ inline __device__ float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 inline __device__ void Write(float x, float* to) { *to = x; }
 inline __device__ void Write(float x, __nv_bfloat16* to) { *to = __float2bfloat16(x); }
 
+// Returns x as memory of T keeps it.
+template <typename T>
+__device__ float Rounded(float x) {
+  T rounded;
+  Write(x, &rounded);
+  return ToFloat(rounded);
+}
+
 // Neighbouring numbers that a thread reads or writes at once. Their address must be a multiple of
 // their size.
 template <typename T, int kSize>

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "services/worker/kernels/cuda/activations.cuh"
 #include "services/worker/kernels/cuda/launch.cuh"
 #include "services/worker/kernels/cuda/numbers.cuh"
 
@@ -42,6 +43,8 @@ __device__ float SumOfBlock(float x) {
 template <typename Out, int kSize>
 __global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormDeviceTask task) {
   const float* x = RowOf<const float>(task.x, blockIdx.x);
+  const float* residual =
+      task.residual.data == nullptr ? nullptr : RowOf<const float>(task.residual, blockIdx.x);
   Out* y = RowOf<Out>(task.y, blockIdx.x);
   const int64_t first = threadIdx.x * kSize;
   float squares = 0;
@@ -59,6 +62,11 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormDeviceTask task
     Load(task.weight + i, w);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) v[j] = v[j] * scale * w[j];
+    if (residual != nullptr) {
+      Load(residual + i, w);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) v[j] += w[j];
+    }
     Store(v, y + i);
   }
 }
@@ -103,24 +111,6 @@ __global__ void __launch_bounds__(kThreads) RmsNormBackwardKernel(RmsNormBackwar
     for (int j = 0; j < kSize; ++j) sum[j] += g[j] * w[j] * scale - v[j] * along_x;
     Store(sum, dx + i);
   }
-}
-
-constexpr float kGeluLinear = 0.7978845608028654f;  // sqrt(2 / pi)
-constexpr float kGeluCubic = 0.044715f;
-
-__device__ float Activated(Activation activation, float x) {
-  if (activation == Activation::kSilu) return x / (1 + expf(-x));
-  return 0.5f * x * (1 + tanhf(kGeluLinear * (x + kGeluCubic * x * x * x)));
-}
-
-__device__ float Slope(Activation activation, float x) {
-  if (activation == Activation::kSilu) {
-    const float sigmoid = 1 / (1 + expf(-x));
-    return sigmoid * (1 + x * (1 - sigmoid));
-  }
-  const float tanh = tanhf(kGeluLinear * (x + kGeluCubic * x * x * x));
-  return 0.5f * (1 + tanh) +
-         0.5f * x * (1 - tanh * tanh) * kGeluLinear * (1 + 3 * kGeluCubic * x * x);
 }
 
 template <typename T, int kSize, bool kIsBackward>
@@ -257,7 +247,7 @@ unsigned BlocksFor(int64_t count, int64_t per_block) {
 
 template <typename Out>
 void LaunchRmsNorm(const RmsNormDeviceTask& task, DeviceStream stream) {
-  const auto kernel = AreVectors(task.width, task.x, task.y, WeightOf(task.weight))
+  const auto kernel = AreVectors(task.width, task.x, task.residual, task.y, WeightOf(task.weight))
                           ? RmsNormKernel<Out, kVector>
                           : RmsNormKernel<Out, 1>;
   Launch("RMS norm", kernel, {static_cast<unsigned>(task.num_rows), kThreads}, stream, task);

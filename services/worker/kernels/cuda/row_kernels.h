@@ -17,10 +17,11 @@ struct DeviceRows {
   bool is_bf16 = false;
 };
 
-// y = x / sqrt(mean(x^2) + eps) * weight.
+// y = x / sqrt(mean(x^2) + eps) * weight, plus `residual` if given.
 struct RmsNormDeviceTask {
   DeviceRows x;                   // fp32
   const float* weight = nullptr;  // [width]
+  DeviceRows residual;            // fp32; data may be null
   DeviceRows y;                   // fp32 or bf16
   int64_t num_rows = 0;
   int64_t width = 0;

@@ -39,15 +39,18 @@ RowLayout TestLayout(int64_t num_rows, int64_t width) {
 }
 
 template <typename Y>
-void CheckRmsNorm(const RowLayout& layout) {
+void CheckRmsNorm(const RowLayout& layout, bool has_residual) {
   const int64_t width = layout.width;
   const Floats x = Random(kRows * width, 1);
   const Floats weight = Random(width, 2);
+  const Floats residual = Random(kRows * width, 3);
+  TestRows<float> device_residual("residual", layout, residual);
   TestRows<float> device_x("x", layout, x);
   TestRows<float> device_weight("weight", {1, width}, weight);
   TestRows<Y> device_y("y", layout);
   RmsNormOnDevice({.x = RowsOf(device_x),
                    .weight = device_weight.data(),
+                   .residual = has_residual ? RowsOf(device_residual) : DeviceRows{},
                    .y = RowsOf(device_y),
                    .num_rows = kRows,
                    .width = width,
@@ -55,6 +58,7 @@ void CheckRmsNorm(const RowLayout& layout) {
                   nullptr);
   Floats y(x.size());
   RmsNormRows({x.data(), width, weight.data(), y.data(), width, kEps}, 0, kRows);
+  for (size_t i = 0; i < y.size() && has_residual; ++i) y[i] += residual[i];
   CHECK(device_y.IsWritten());
   CheckClose<Y>(device_y.numbers(), y);
 }
@@ -157,9 +161,10 @@ TEST_CASE("GPU kernels, emulated: RMS norm is the CPU's", "[kernels]") {
   const int64_t width = GENERATE(1, 32, 1023, 1024, 2308);
   const RowLayout layout = TestLayout(kRows, width);
   const bool is_bf16 = GENERATE(false, true);
-  CAPTURE(width, layout.gap, layout.offset, is_bf16);
+  const bool has_residual = GENERATE(false, true);
+  CAPTURE(width, layout.gap, layout.offset, is_bf16, has_residual);
   Shuffle();
-  is_bf16 ? CheckRmsNorm<Bf16>(layout) : CheckRmsNorm<float>(layout);
+  is_bf16 ? CheckRmsNorm<Bf16>(layout, has_residual) : CheckRmsNorm<float>(layout, has_residual);
 }
 
 TEST_CASE("GPU kernels, emulated: the gradient of RMS norm is the CPU's", "[kernels]") {

@@ -118,8 +118,11 @@ void RmsNormOnDevice(const RmsNormDeviceTask& task, DeviceStream) {
   const at::Tensor x = Rows(task.x, task.num_rows, task.width);
   const at::Tensor y = Rows(task.y, task.num_rows, task.width);
   const at::Tensor weight = Blob(task.weight, {task.width});
-  RecordLaunch("RmsNorm", BytesOf({x, y, weight}));
-  y.copy_(RmsNormByTorch(x, weight, task.eps));
+  const at::Tensor residual =
+      task.residual.data == nullptr ? at::Tensor() : Rows(task.residual, task.num_rows, task.width);
+  RecordLaunch("RmsNorm", BytesOf({x, y, weight, residual}));
+  at::Tensor normed = RmsNormByTorch(x, weight, task.eps);
+  y.copy_(residual.defined() ? normed.add_(residual) : normed);
 }
 
 void RmsNormBackwardOnDevice(const RmsNormBackwardDeviceTask& task, DeviceStream) {
@@ -162,37 +165,93 @@ void PrepareHeadsBackwardOnDevice(const PrepareHeadsDeviceTask& task, DeviceStre
   x.copy_(PreparationOf(task).Backward(x, Heads(task.y, task)));
 }
 
+namespace {
+
+at::ScalarType DtypeOf(bool is_bf16) { return is_bf16 ? at::kBFloat16 : at::kFloat; }
+
+// Outputs of AddLoraRowsOnDevice, and the bytes that its launches move.
+class LoraRows {
+ public:
+  explicit LoraRows(const LoraRowsTask& task) : task_(task) {
+    for (int i = 0; i < task.num_parts; ++i) AddAddends(task.parts[i]);
+  }
+
+  // Adds the products of a row with its adapter's linear.
+  void AddProducts(int64_t row, int i, const LoraSlotEntry& entry) {
+    TORCH_CHECK(entry.rank <= task_.most_rank, "a rank beyond the scratch memory's");
+    const at::Tensor x = Blob(task_.x, {task_.num_rows, task_.in_features}, {task_.x_stride, 1},
+                              DtypeOf(task_.x_is_bf16))
+                             .narrow(0, row, 1)
+                             .to(at::kFloat);
+    const at::Tensor a = Blob(entry.a, {entry.rank, task_.in_features});
+    const at::Tensor b_t = Blob(entry.b_t, {entry.rank, task_.parts[i].out_features});
+    const at::Tensor xa = at::mm(x, a.t());
+    const at::Tensor y = outputs_[i].narrow(0, row, 1);
+    y.copy_(y.to(at::kFloat).addmm(xa, b_t, 1, entry.scaling));
+    const bool is_new = seen_.insert(entry.a).second;
+    bytes_of_a_ += BytesOf({x, xa, is_new ? a : at::Tensor()});
+    bytes_of_b_ += BytesOf({xa, is_new ? b_t : at::Tensor()});
+    if (!MovesAllRows(task_.parts[i])) bytes_of_b_ += 2 * BytesOf({y});
+  }
+
+  void Finish() {
+    if (task_.activated != nullptr) {
+      const at::Tensor activated = Blob(task_.activated, outputs_[0].sizes(),
+                                        {task_.activated_stride, 1}, DtypeOf(task_.y_is_bf16));
+      bytes_of_b_ += BytesOf({activated});
+      activated.copy_(GatedActivationByTorch(task_.activation, outputs_[0].to(at::kFloat),
+                                             outputs_[1].to(at::kFloat)));
+    }
+    RecordLaunch("AddLoraRows: A", bytes_of_a_);
+    RecordLaunch("AddLoraRows: B", bytes_of_b_);
+  }
+
+ private:
+  bool MovesAllRows(const LoraRowsPart& part) const {
+    return part.residual != nullptr || part.bias != nullptr || task_.activated != nullptr;
+  }
+
+  void AddAddends(const LoraRowsPart& part) {
+    const int64_t width = part.out_features;
+    at::Tensor y =
+        Blob(part.y, {task_.num_rows, width}, {part.y_stride, 1}, DtypeOf(task_.y_is_bf16));
+    if (MovesAllRows(part)) bytes_of_b_ += BytesOf({y});
+    if (task_.activated != nullptr) {
+      y = y.clone();  // the parts are not written
+    } else if (MovesAllRows(part)) {
+      bytes_of_b_ += BytesOf({y});
+    }
+    const auto add = [&](const at::Tensor& addend) {
+      y.add_(addend);
+      bytes_of_b_ += BytesOf({addend});
+    };
+    if (part.residual != nullptr) {
+      add(Blob(part.residual, {task_.num_rows, width}, {part.residual_stride, 1}, at::kFloat));
+    }
+    if (part.bias != nullptr) add(Blob(part.bias, {width}));
+    outputs_.push_back(y);
+  }
+
+  const LoraRowsTask& task_;
+  std::vector<at::Tensor> outputs_;  // by part
+  std::set<const float*> seen_;      // factors that a row before had
+  int64_t bytes_of_a_ = 0;
+  int64_t bytes_of_b_ = 0;
+};
+
+}  // namespace
+
 void AddLoraRowsOnDevice(const LoraRowsTask& task, DeviceStream) {
-  int64_t bytes_of_a = 0;
-  int64_t bytes_of_b = 0;
-  std::set<const float*> seen;  // factors that a row before had
-  const auto dtype = [](bool is_bf16) { return is_bf16 ? at::kBFloat16 : at::kFloat; };
+  LoraRows rows(task);
   const int32_t* const slots = HostOf(task.row_slots);
   for (int64_t row = 0; row < task.num_rows; ++row) {
     if (slots[row] < 0) continue;
-    const at::Tensor x =
-        Blob(task.x, {task.num_rows, task.in_features}, {task.x_stride, 1}, dtype(task.x_is_bf16))
-            .narrow(0, row, 1)
-            .to(at::kFloat);
     for (int i = 0; i < task.num_parts; ++i) {
-      const LoraRowsPart& part = task.parts[i];
-      const LoraSlotEntry entry = HostOf(part.entries)[slots[row] * task.slot_stride];
-      if (entry.a == nullptr) continue;
-      TORCH_CHECK(entry.rank <= task.most_rank, "a rank beyond the scratch memory's");
-      const at::Tensor a = Blob(entry.a, {entry.rank, task.in_features});
-      const at::Tensor b_t = Blob(entry.b_t, {entry.rank, part.out_features});
-      const at::Tensor xa = at::mm(x, a.t());
-      const at::Tensor y = Blob(part.y, {task.num_rows, part.out_features}, {part.y_stride, 1},
-                                dtype(task.y_is_bf16))
-                               .narrow(0, row, 1);
-      y.copy_(y.to(at::kFloat).addmm(xa, b_t, 1, entry.scaling));
-      const bool is_new = seen.insert(entry.a).second;
-      bytes_of_a += BytesOf({x, xa, is_new ? a : at::Tensor()});
-      bytes_of_b += BytesOf({y, y, xa, is_new ? b_t : at::Tensor()});
+      const LoraSlotEntry entry = HostOf(task.parts[i].entries)[slots[row] * task.slot_stride];
+      if (entry.a != nullptr) rows.AddProducts(row, i, entry);
     }
   }
-  RecordLaunch("AddLoraRows: A", bytes_of_a);
-  RecordLaunch("AddLoraRows: B", bytes_of_b);
+  rows.Finish();
 }
 
 bool HasPagedAttention(const PagedShape& shape) {
