@@ -50,6 +50,7 @@ LIBRARIES = {
     "PCRE2": r"pcre2\.h$",
     "ICU": r"unicode/",
     "libcurl": r"curl/",
+    "ncurses": r"n?curses(w/.*)?\.h$|term\.h$",
 }
 
 HOMES = {
@@ -96,6 +97,7 @@ HOMES = {
     "ICU": [r"services/worker/tokenizer/"],
     # Others use HttpCall. A bucket's client runs several signed transfers on one thread.
     "libcurl": [r"libs/common/http_client/", r"libs/common/object_store/s3_client\.cc$"],
+    "ncurses": [r"tools/lathe/terminal/"],
 }
 
 AUTOGRAD = ("requires_grad", ".backward(", "torch/csrc/autograd")
