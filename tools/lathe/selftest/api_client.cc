@@ -10,18 +10,21 @@
 #include <ctime>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "tools/lathe/terminal/text.h"
 
 namespace lathe::cli {
 namespace {
 
 constexpr std::size_t kMaxJsonBytes = 16 << 20;
 constexpr std::size_t kMaxRefusal = 500;
+constexpr int kMaxRetryAfterSeconds = 3600;
 // OpenSSL polls a socket that is not ready this often.
 constexpr unsigned kNapMs = 20;
 
@@ -59,19 +62,63 @@ absl::Status AwaitRetry(BIO* bio, absl::Time deadline, const char* what) {
   return absl::DeadlineExceededError(absl::StrCat("cannot ", what, " in time"));
 }
 
-absl::StatusOr<Json> JsonAnswer(const std::string& text) {
+absl::StatusCode CodeOf(int http_status) {
+  switch (http_status) {
+    case 401:
+      return absl::StatusCode::kUnauthenticated;
+    case 403:
+      return absl::StatusCode::kPermissionDenied;
+    case 404:
+      return absl::StatusCode::kNotFound;
+    case 410:
+      return absl::StatusCode::kOutOfRange;
+    case 429:
+      return absl::StatusCode::kResourceExhausted;
+    default:
+      return http_status >= 500 ? absl::StatusCode::kUnavailable
+                                : absl::StatusCode::kFailedPrecondition;
+  }
+}
+
+// Returns the seconds of Retry-After; zero if the head has none.
+absl::Duration RetryAfterOf(const std::string& head) {
+  constexpr char kName[] = "\r\nretry-after:";
+  const std::string lower = absl::AsciiStrToLower(head);
+  const std::size_t at = lower.find(kName);
+  if (at == std::string::npos) return absl::ZeroDuration();
+  const std::size_t begin = at + sizeof(kName) - 1;
+  int seconds = 0;
+  const bool is_number =
+      absl::SimpleAtoi(lower.substr(begin, lower.find("\r\n", begin) - begin), &seconds);
+  return is_number ? absl::Seconds(std::clamp(seconds, 0, kMaxRetryAfterSeconds))
+                   : absl::ZeroDuration();
+}
+
+absl::Status RefusalOf(int http_status, const std::string& head, const std::string& body) {
+  const absl::StatusOr<Json> json = ParseJson(body, "the answer");
+  std::string words = body;
+  if (json.ok() && JsonHas(*json, "error")) {
+    words = JsonString((*json)["error"], "message").value_or(body);
+  }
+  return WithRetryAfter(
+      absl::Status(CodeOf(http_status), absl::StrCat("answered ", http_status, ": ",
+                                                     SafeText(words.substr(0, kMaxRefusal)))),
+      RetryAfterOf(head));
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseApiAnswer(const std::string& text) {
   int status = 0;
   if (text.compare(0, 7, "HTTP/1.") != 0 || !absl::SimpleAtoi(text.substr(9, 3), &status)) {
     return absl::UnavailableError("the answer is not HTTP");
   }
   const std::size_t end_of_head = text.find("\r\n\r\n");
-  const std::string body = end_of_head == std::string::npos ? "" : text.substr(end_of_head + 4);
+  const bool has_body = end_of_head != std::string::npos;
+  const std::string body = has_body ? text.substr(end_of_head + 4) : "";
   if (status / 100 == 2) return ParseJson(body, "the answer");
-  return absl::FailedPreconditionError(
-      absl::StrCat("answered ", status, ": ", body.substr(0, kMaxRefusal)));
+  return RefusalOf(status, text.substr(0, has_body ? end_of_head + 2 : text.size()), body);
 }
-
-}  // namespace
 
 std::string ApiUrl::Authority() const {
   const bool is_ipv6 = host.find(':') != std::string::npos;
@@ -173,7 +220,7 @@ absl::StatusOr<Json> ApiClient::Call(const std::string& method, const std::strin
                    "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
                    "\r\nConnection: close\r\n\r\n", body);
   ASSIGN_OR_RETURN(const std::string text, Exchange(request, deadline));
-  return JsonAnswer(text);
+  return ParseApiAnswer(text);
 }
 
 absl::StatusOr<Json> ApiClient::Post(const std::string& path, const Json& body,

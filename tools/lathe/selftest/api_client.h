@@ -27,6 +27,9 @@ struct ApiUrl {
 // Error usage unless `url` has that form.
 absl::StatusOr<ApiUrl> ParseApiUrl(std::string url);
 
+// Returns the JSON of a whole HTTP answer with a status of 2xx; else the error of ApiClient.
+absl::StatusOr<Json> ParseApiAnswer(const std::string& text);
+
 class ApiClient {
  public:
   // `ca_file`: PEM file of the authority that signed the server's certificate; empty: the system's.
@@ -35,8 +38,9 @@ class ApiClient {
                                           std::string api_key);
 
   // Sends `body` (null: none) to /api/v1/`path`. Returns the JSON of a 2xx answer. Errors:
-  // Unavailable without an answer, FailedPrecondition with the words of another answer,
-  // DeadlineExceeded after `deadline` (SteadyNow).
+  // Unavailable without an answer, DeadlineExceeded after `deadline` (SteadyNow), and for another
+  // answer a code that says the same, with its words and RetryAfter: Unavailable for 5xx,
+  // ResourceExhausted for 429, FailedPrecondition for statuses without a code of their own.
   absl::StatusOr<Json> Post(const std::string& path, const Json& body, absl::Time deadline);
   absl::StatusOr<Json> Get(const std::string& path, absl::Time deadline);
 

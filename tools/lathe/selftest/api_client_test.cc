@@ -25,6 +25,26 @@ TEST_CASE("What is no URL of an API is refused", "[selftest]") {
   CHECK(ErrorCode(ParseApiUrl(wrong).status()) == "usage");
 }
 
+TEST_CASE("An answer is its JSON, or an error that says what to do", "[selftest]") {
+  CHECK(ParseApiAnswer("HTTP/1.1 200 OK\r\n\r\n[1]")->size() == 1);
+  CHECK(absl::IsUnavailable(ParseApiAnswer("SSH-2.0-x").status()));
+  const absl::Status busy =
+      ParseApiAnswer("HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX: 1\r\n\r\n{}").status();
+  CHECK(absl::IsResourceExhausted(busy));
+  CHECK(RetryAfter(busy) == absl::Seconds(7));
+  const absl::Status down = ParseApiAnswer("HTTP/1.1 503 Away\r\n\r\n").status();
+  CHECK(absl::IsUnavailable(down));
+  CHECK(RetryAfter(down) == absl::ZeroDuration());
+}
+
+TEST_CASE("The words of a refusal cannot do anything to a terminal", "[selftest]") {
+  const absl::Status status =
+      ParseApiAnswer("HTTP/1.1 404 Not Found\r\n\r\n{\"error\": {\"message\": \"no \\u001b[2J\"}}")
+          .status();
+  CHECK(absl::IsNotFound(status));
+  CHECK(status.message() == "answered 404: no \\x1b[2J");
+}
+
 TEST_CASE("A server that is not there is unavailable, and a bad authority is named", "[selftest]") {
   ApiClient plain = *ApiClient::Create(*ParseApiUrl("http://127.0.0.1:1"), "", "key");
   CHECK(absl::IsUnavailable(plain.Get("x", SteadyNow() + absl::Minutes(1)).status()));
