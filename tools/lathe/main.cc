@@ -16,9 +16,11 @@
 #include "tools/lathe/commands/export_command.h"
 #include "tools/lathe/commands/group_command.h"
 #include "tools/lathe/commands/keys_command.h"
+#include "tools/lathe/commands/logs_command.h"
 #include "tools/lathe/commands/metrics_command.h"
 #include "tools/lathe/commands/probe_command.h"
 #include "tools/lathe/commands/ranks_command.h"
+#include "tools/lathe/commands/runs_command.h"
 #include "tools/lathe/commands/secrets_command.h"
 #include "tools/lathe/commands/selftest_command.h"
 #include "tools/lathe/commands/status_command.h"
@@ -42,6 +44,10 @@ constexpr Verb kVerbs[] = {
      "  lathe ranks --ranks 4-7 …            starts ranks of a worker on another machine\n"},
     {"status", StatusCommand,
      "  lathe status                         shows what a running Lathe holds\n"},
+    {"runs", RunsCommand,
+     "  lathe runs                           lists the newest training runs\n"
+     "  lathe runs show RUN                  tells all about one\n"},
+    {"logs", LogsCommand, "  lathe logs RUN [-f]                  shows what happened to a run\n"},
     {"probe", ProbeCommand,
      "  lathe probe --ready                  asks a process of this machine; exit code 0 or 1\n"},
     {"drain", DrainCommand,

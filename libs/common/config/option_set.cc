@@ -27,10 +27,10 @@ namespace {
 
 // All sections that Lathe processes read.
 constexpr std::array kSections = {
-    "doctor",  "up",          "data",    "keys",   "status",  "gateway", "engine",
-    "worker",  "lora",        "export",  "log",    "metrics", "ranks",   "move",
-    "tenants", "checkpoints", "audit",   "probe",  "certs",   "drain",   "selftest",
-    "secrets", "group",       "storage", "backup", "restore", "tracing"};
+    "doctor", "up",      "data",    "keys",    "status",   "gateway", "engine",  "worker",
+    "lora",   "export",  "log",     "metrics", "ranks",    "move",    "tenants", "checkpoints",
+    "audit",  "probe",   "certs",   "drain",   "selftest", "secrets", "group",   "storage",
+    "backup", "restore", "tracing", "api",     "runs",     "logs"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
