@@ -10,7 +10,7 @@ PROGRAMS = [("lathe-engine",), ("lathe-gateway",), ("lathe-worker",), ("lathe", 
             ("lathe", "ranks"), ("lathe", "status"), ("lathe", "move"), ("lathe", "export"),
             ("lathe", "probe"), ("lathe", "drain"), ("lathe", "selftest"),
             ("lathe", "certs", "init"), ("lathe", "secrets", "init"),
-            ("lathe", "tenants", "set-quota"), ("lathe", "runs"), ("lathe", "logs")]
+            ("lathe", "tenants", "set-quota"), ("lathe", "runs"), ("lathe", "logs"), ("lathe", "top")]
 
 
 def run(*arguments, **environment):

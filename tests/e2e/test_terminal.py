@@ -1,13 +1,15 @@
-"""`lathe runs` and `lathe logs`, as a person at a terminal uses them."""
+"""`lathe runs`, `lathe logs` and `lathe top`, as a person at a terminal uses them."""
 
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
 from support.lathe_server import BIN
 from support.raw_api import RawApi, RawModel
+from support.terminal import Terminal
 
 USAGE, NOT_RUNNING = 2, 69
 # A title of a window, CSI as one character, new lines, right-to-left override, Hebrew.
@@ -104,12 +106,91 @@ def test_what_is_wrong_is_named(lathe, run, tmp_path):
             (("runs", "--limit", "1001", *place), "limit is 1001, expected 1 to 1000"),
             (("runs", "--state", "tired", *place), "tired"),
             (("runs", "--project", "a b", *place), "project is 'a b'"),
-            (("runs", "--url", lathe.url, "--data-dir", tmp_path), "no API key")]:
+            (("runs", "--url", lathe.url, "--data-dir", tmp_path), "no API key"),
+            (("top", "--period", "1h", *place), "period is 1h")]:
         answer = command(lathe, *words)
         assert answer.returncode == USAGE and message in answer.stderr, (words, answer.stderr)
-    for verb in ("runs",):
-        answer = command(lathe, verb, "--url", "http://127.0.0.1:1", TINKER_API_KEY="tml-x")
+    for verb in (("runs",), ("top", "--once")):
+        answer = command(lathe, *verb, "--url", "http://127.0.0.1:1", TINKER_API_KEY="tml-x")
         assert answer.returncode == NOT_RUNNING and "cannot connect" in answer.stderr
     # The admin key of this machine goes to no other one.
     answer = command(lathe, "runs", "--url", "http://lathe.example", "--data-dir", lathe.data_dir)
     assert answer.returncode == USAGE and "no API key" in answer.stderr
+
+
+def test_top_prints_one_frame_of_all_or_of_what_a_key_may_see(lathe, run):
+    frame = command(lathe, "top", "--once", "--data-dir", lathe.data_dir).stdout
+    assert re.search(r"^GROUP +STATE ", frame, re.M) and re.search(r"^default +ready ", frame, re.M)
+    assert re.search(r"^default/0 ", frame, re.M) and run.model_id in frame and "\x1b" not in frame
+    other = lathe.create_key("other", scopes=["read"])
+    frame = command(lathe, "top", "--once", "--url", lathe.url, TINKER_API_KEY=other).stdout
+    assert re.search(r"^tiny +ready$", frame, re.M) and run.model_id not in frame
+    assert run.model_id in asks(lathe, "top", "--once")
+
+
+def test_top_on_terminals_without_color_and_without_a_cursor(lathe):
+    words = [str(BIN / "lathe"), "top", "--data-dir", lathe.data_dir]
+    for no_color in ("", "1"):
+        with Terminal(words, 24, 80, env={"NO_COLOR": no_color}) as terminal:
+            terminal.wait_for("q quit")
+            is_colored = re.search(rb"\x1b\[[0-9;]*3[0-7][;m]", terminal.received) is not None
+            assert is_colored == (not no_color)
+            terminal.type("q")
+            assert terminal.wait_ended() == 0
+    with Terminal(words, 24, 80, env={"TERM": "dumb"}) as terminal:
+        terminal.wait_for("GROUP")
+        assert b"\x1b" not in terminal.received
+        terminal.interrupt()
+        assert terminal.wait_ended() == 0
+
+
+def test_the_keys_of_top(lathe, run):
+    with Terminal([str(BIN / "lathe"), "top", "--data-dir", lathe.data_dir], 24, 80) as terminal:
+        terminal.wait_for("default/0")
+        terminal.type("?")
+        terminal.wait_for("training passes a second")
+        terminal.type("?/no such run\n")
+        terminal.wait_for(lambda text: "filter:no such run" in text and "default" not in text)
+        terminal.type("\x1b")
+        terminal.wait_for("default/0")
+        terminal.type("sp")
+        terminal.wait_for("PAUSED  q quit  ? help  s sort:seq")
+        # What people type is shown as text, too.
+        terminal.type("/\x9b31m\n")
+        terminal.wait_for(lambda text: "filter" in text)
+        terminal.type("\x1bq")
+        assert terminal.wait_ended() == 0
+
+
+@pytest.fixture
+def follower(lathe, run):
+    words = [str(BIN / "lathe"), "logs", run.model_id, "-f", "--lines", "1", "--url", lathe.url,
+             "--data-dir", lathe.data_dir]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_top_and_a_follower_live_through_a_restart_and_a_resize(lathe, run, follower):
+    with Terminal([str(BIN / "lathe"), "top", "--data-dir", lathe.data_dir], 24, 80) as terminal:
+        terminal.wait_for(lambda text: "default/0" in text and run.model_id[:12] in text)
+        terminal.resize(12, 40)
+        terminal.wait_for(lambda text: text.splitlines()[-1].startswith("q quit") and "GROUP" in text)
+        assert follower.stdout.readline()
+        lathe.stop()
+        terminal.wait_for("no answer since")
+        assert "no answer since" in follower.stderr.readline()
+        lathe.start()
+        terminal.wait_for(lambda text: "no answer" not in text.splitlines()[0] and "ready" in text)
+        assert "answers again" in follower.stderr.readline()
+        terminal.resize(24, 80)
+        terminal.wait_for("another engine leads")
+        terminal.type("q")
+        assert terminal.wait_ended() == 0
+    run.accumulate()
+    wanted = f"forward_backward seq {run.seq_id}: ok"
+    while wanted not in (line := follower.stdout.readline()):
+        assert line, "the follower has ended"
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(30) == 0

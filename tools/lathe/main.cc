@@ -25,6 +25,7 @@
 #include "tools/lathe/commands/selftest_command.h"
 #include "tools/lathe/commands/status_command.h"
 #include "tools/lathe/commands/tenants_command.h"
+#include "tools/lathe/commands/top_command.h"
 #include "tools/lathe/commands/up_command.h"
 #include "tools/lathe/exit_code.h"
 
@@ -44,6 +45,8 @@ constexpr Verb kVerbs[] = {
      "  lathe ranks --ranks 4-7 …            starts ranks of a worker on another machine\n"},
     {"status", StatusCommand,
      "  lathe status                         shows what a running Lathe holds\n"},
+    {"top", TopCommand,
+     "  lathe top                            shows groups, tenants and runs, live\n"},
     {"runs", RunsCommand,
      "  lathe runs                           lists the newest training runs\n"
      "  lathe runs show RUN                  tells all about one\n"},

@@ -30,7 +30,7 @@ constexpr std::array kSections = {
     "doctor", "up",      "data",    "keys",    "status",   "gateway", "engine",  "worker",
     "lora",   "export",  "log",     "metrics", "ranks",    "move",    "tenants", "checkpoints",
     "audit",  "probe",   "certs",   "drain",   "selftest", "secrets", "group",   "storage",
-    "backup", "restore", "tracing", "api",     "runs",     "logs"};
+    "backup", "restore", "tracing", "api",     "runs",     "logs",    "top"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
