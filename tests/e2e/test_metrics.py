@@ -134,7 +134,7 @@ def test_a_training_loop_has_the_losses_that_the_sdk_returned():
 def test_samples_and_saves_are_counted(lathe, api):
     service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key)
     client = resolved(service.create_lora_training_client(lathe.model_name, rank=4))
-    sampler = client.save_weights_and_get_sampling_client("a")
+    sampler = resolved(client.save_weights_and_get_sampling_client())
     sampler.sample(types.ModelInput.from_ints([30, 31]), 3,
                    types.SamplingParams(max_tokens=4, stop=[], seed=1)).result()
     series = query(api, client.model_id, points=0)
