@@ -402,11 +402,12 @@ int Run(Settings settings, const sigset_t& signals) {
   EngineService engine(runtime, keys, reads, archives, audit, opened.lora);
   TenantsService tenants(runtime, keys, reads);
   StreamingService streaming(runtime, keys);
-  AccountsService accounts(runtime, keys, reads);
+  const auto attached_groups = [&dispatcher] { return dispatcher.DescribeGroups(); };
+  AccountsService accounts(runtime, keys, reads, attached_groups);
   TracesService traces(runtime, keys, reads, opened.archive_key);
   MetricsService run_metrics(runtime, keys, reads);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
-  AdminService admin(runtime, keys, reads, [&dispatcher] { return dispatcher.DescribeGroups(); });
+  AdminService admin(runtime, keys, reads, attached_groups);
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);

@@ -1,4 +1,4 @@
-// Routes for projects, session search and usage.
+// Routes for projects, session search, usage and the state of the service.
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -7,6 +7,7 @@
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/json/accounts_json.h"
 #include "services/api-gateway/json/metadata_json.h"
+#include "services/api-gateway/json/status_json.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 
@@ -40,6 +41,13 @@ v1::GetCheckpointStorageRequest DecodeStorage(const Request& request) {
   if (const auto project = request.QueryValue("project_id")) {
     message.set_project_id(std::string(*project));
   }
+  return message;
+}
+
+absl::StatusOr<v1::GetServiceStatusRequest> DecodeStatus(const Request& request) {
+  ASSIGN_OR_RETURN(const Page page, ReadPage(request, /*default_limit=*/100));
+  v1::GetServiceStatusRequest message;
+  message.set_max_models(page.limit);
   return message;
 }
 
@@ -84,6 +92,18 @@ std::vector<Route> AccountRoutes(const RouteContext& context) {
        .handler = RpcRoute(engine, &AccountsStub::GetCheckpointStorage, DecodeStorage,
                            [](const auto&, const auto& answer) {
                              return JsonResponse(CheckpointStorageToJson(answer));
+                           })},
+      {.method = "GET",
+       .pattern = "/api/v1/status",
+       .tag = "service",
+       .summary = "Queues, the tenant's live models and what they wait for, groups of workers",
+       .description = "At most `limit` models, 1 to 1,000, by default 100: those with the most "
+                      "unfinished requests. Ranks and their memory need the scope admin.",
+       .query = {"limit"},
+       .answer = "ServiceStatus",
+       .handler = RpcRoute(engine, &AccountsStub::GetServiceStatus, DecodeStatus,
+                           [](const auto&, const auto& answer) {
+                             return JsonResponse(ServiceStatusToJson(answer));
                            })},
   };
 }

@@ -13,6 +13,7 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/service_status.h"
 #include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 
@@ -86,8 +87,9 @@ void AppendSessions(const std::vector<SessionUsage>& usage, v1::ListUsageRespons
 
 }  // namespace
 
-AccountsService::AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads)
-    : runtime_(runtime), keys_(keys), reads_(reads) {}
+AccountsService::AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads,
+                                 AdminService::AttachedGroups attached_groups)
+    : runtime_(runtime), keys_(keys), reads_(reads), attached_groups_(std::move(attached_groups)) {}
 
 AccountsService::~AccountsService() = default;
 
@@ -206,6 +208,24 @@ AccountsService::Reactor* AccountsService::GetCheckpointStorage(
                       proto.set_stored_bytes(use.use.stored_bytes);
                     }
                     response->set_owner(caller.tenant_name);
+                    return absl::OkStatus();
+                  });
+}
+
+AccountsService::Reactor* AccountsService::GetServiceStatus(
+    Context* context, const v1::GetServiceStatusRequest* request,
+    v1::GetServiceStatusResponse* response) {
+  // It reads no store, but a tenant may have many models.
+  return ReadCall(reads_, keys_, context, "Accounts.GetServiceStatus",
+                  [this, request, response](const Caller& caller) -> absl::Status {
+                    const int64_t max_models =
+                        request->max_models() == 0 ? kDefaultStatusModels : request->max_models();
+                    if (max_models < 0 || max_models > kMaxStatusModels) {
+                      return Invalid("invalid_field", "max_models",
+                                     absl::StrFormat("max_models is %d, it must be 0 to %d",
+                                                     max_models, kMaxStatusModels));
+                    }
+                    *response = DescribeService(runtime_, caller, max_models, attached_groups_());
                     return absl::OkStatus();
                   });
 }

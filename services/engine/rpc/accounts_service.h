@@ -1,4 +1,4 @@
-// lathe.v1.Accounts: projects, session search and usage.
+// lathe.v1.Accounts: projects, session search, usage, the state of the service.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
+#include "services/engine/rpc/admin_service.h"
 #include "services/engine/rpc/read_threads.h"
 #include "services/engine/runtime/runtime.h"
 
@@ -15,7 +16,8 @@ namespace lathe::engine {
 class AccountsService final : public v1::Accounts::CallbackService {
  public:
   // All must outlive this and its server.
-  AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads);
+  AccountsService(Runtime& runtime, KeyRing& keys, ReadThreads& reads,
+                  AdminService::AttachedGroups attached_groups);
   ~AccountsService() override;
 
   using Reactor = grpc::ServerUnaryReactor;
@@ -31,6 +33,8 @@ class AccountsService final : public v1::Accounts::CallbackService {
                      v1::ListUsageResponse* response) override;
   Reactor* GetCheckpointStorage(Context* context, const v1::GetCheckpointStorageRequest* request,
                                 v1::GetCheckpointStorageResponse* response) override;
+  Reactor* GetServiceStatus(Context* context, const v1::GetServiceStatusRequest* request,
+                            v1::GetServiceStatusResponse* response) override;
 
  private:
   absl::Status Search(const Caller& caller, const v1::SearchSessionsRequest& request,
@@ -41,6 +45,7 @@ class AccountsService final : public v1::Accounts::CallbackService {
   Runtime& runtime_;
   KeyRing& keys_;
   ReadThreads& reads_;
+  const AdminService::AttachedGroups attached_groups_;
   // One tenant may search without pause.
   ReadThreads searches_{{.num_threads = 2, .is_background = true}};
 };

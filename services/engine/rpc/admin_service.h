@@ -4,6 +4,8 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -83,6 +85,14 @@ class AdminService final : public v1::Admin::CallbackService {
   ReadThreads& reads_;
   const AttachedGroups attached_groups_;
 };
+
+// One of creating, ready, offloaded.
+const char* StateName(const ModelRow& row);
+
+// Returns the state of every group that was formed or has an attached worker, by name, without
+// `models`. It completes `attached_groups`.
+std::map<std::string, v1::GroupStatus> DescribeGroups(
+    Runtime& runtime, const std::vector<v1::GroupStatus>& attached_groups);
 
 // Returns the engine's status for administrators. It completes `attached_groups`, which their
 // workers described, with what the engine knows.

@@ -2,6 +2,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "libs/common/version.h"
 
@@ -10,20 +12,15 @@ namespace {
 
 bool IsUnsaved(const ModelRow& row) { return row.applied_seq > row.saved_seq; }
 
+}  // namespace
+
 const char* StateName(const ModelRow& row) {
   if (row.is_offloaded) return "offloaded";
   return row.state == ModelState::kCreating ? "creating" : "ready";
 }
 
-}  // namespace
-
-v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
-                                     const std::vector<v1::GroupStatus>& attached_groups) {
-  v1::GetStatusResponse response;
-  response.set_term(runtime.term());
-  response.set_version(std::string(kVersion));
-  response.set_pending_requests(runtime.hub().NumPending());
-
+std::map<std::string, v1::GroupStatus> DescribeGroups(
+    Runtime& runtime, const std::vector<v1::GroupStatus>& attached_groups) {
   std::map<std::string, v1::GroupStatus> groups;
   const std::map<std::string, QueueStatus> paused = runtime.hub().PausedGroups();
   for (const GroupRow& row : runtime.directory().Groups()) {
@@ -50,7 +47,17 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
     groups[name].set_drain(drain.left.empty() ? "drained" : "draining");
     groups[name].set_drain_left(drain.left);
   }
+  for (auto& [name, group] : groups) group.set_group(name);
+  return groups;
+}
 
+v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
+                                     const std::vector<v1::GroupStatus>& attached_groups) {
+  v1::GetStatusResponse response;
+  response.set_term(runtime.term());
+  response.set_version(std::string(kVersion));
+  response.set_pending_requests(runtime.hub().NumPending());
+  std::map<std::string, v1::GroupStatus> groups = DescribeGroups(runtime, attached_groups);
   for (const ModelRow& row : runtime.directory().LiveModels()) {
     v1::ModelStatus* model = response.add_models();
     model->set_model_id(row.model_id);
@@ -66,10 +73,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
     if (group != groups.end() && !row.is_offloaded)
       group->second.set_models(group->second.models() + 1);
   }
-  for (auto& [name, group] : groups) {
-    group.set_group(name);
-    *response.add_groups() = std::move(group);
-  }
+  for (auto& [name, group] : groups) *response.add_groups() = std::move(group);
   return response;
 }
 

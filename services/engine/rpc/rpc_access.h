@@ -73,6 +73,7 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Accounts.SearchSessions", Scope::kRead},
     {"Accounts.ListUsage", Scope::kRead},
     {"Accounts.GetCheckpointStorage", Scope::kRead},
+    {"Accounts.GetServiceStatus", Scope::kRead},
 
     {"Checkpoints.SaveWeightsExternal", Scope::kTrain},
     {"Checkpoints.DescribeExternalWeights", Scope::kRead},

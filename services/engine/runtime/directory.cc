@@ -117,6 +117,15 @@ std::vector<ModelRow> Directory::LiveModels() {
   return Values(models_);
 }
 
+std::vector<ModelRow> Directory::LiveModelsOf(const std::string& tenant_id) {
+  absl::MutexLock lock(&mu_);
+  std::vector<ModelRow> rows;
+  for (const auto& [id, row] : models_) {
+    if (row.tenant_id == tenant_id) rows.push_back(row);
+  }
+  return rows;
+}
+
 QuotaRow Directory::QuotaOf(const std::string& tenant_id) {
   absl::MutexLock lock(&mu_);
   QuotaRow none;

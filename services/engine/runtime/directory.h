@@ -30,6 +30,7 @@ class Directory {
   std::optional<SamplerRow> FindSampler(const std::string& tenant_id,
                                         const std::string& sampling_session_id);
   std::vector<ModelRow> LiveModels();
+  std::vector<ModelRow> LiveModelsOf(const std::string& tenant_id);
   std::vector<GroupRow> Groups();
   struct Sizes {
     int64_t num_sessions = 0;  // sessions that have not ended

@@ -46,7 +46,8 @@ void QueueView::OnAccepted(const RequestRow& row) {
   owner.items[order] = {.kind = row.kind, .seq = row.seq_id};
   if (is_model && TraitsOf(row.kind).is_barrier) owner.barriers.insert(order);
   owner.waiting.Add(order, tokens);
-  keys_[row.request_id] = {row.owner_id, order};
+  keys_[row.request_id] = {row.owner_id, order, row.tenant_id};
+  CountLocked(row.tenant_id, row.kind, 1, 0);
 }
 
 void QueueView::OnDispatched(const std::string& request_id) {
@@ -54,7 +55,9 @@ void QueueView::OnDispatched(const std::string& request_id) {
   const auto key = keys_.find(request_id);
   if (key == keys_.end()) return;
   Owner& owner = owners_.at(key->second.owner);
-  owner.items.at(key->second.order).is_running = true;
+  Item& item = owner.items.at(key->second.order);
+  if (!item.is_running) CountLocked(key->second.tenant_id, item.kind, -1, 1);
+  item.is_running = true;
   owner.waiting.Remove(key->second.order);
 }
 
@@ -64,11 +67,43 @@ void QueueView::OnCompleted(const std::string& request_id) {
   if (key == keys_.end()) return;
   const auto owner = owners_.find(key->second.owner);
   const Order order = key->second.order;
+  const Item item = owner->second.items.at(order);
+  CountLocked(key->second.tenant_id, item.kind, item.is_running ? 0 : -1, item.is_running ? -1 : 0);
   owner->second.items.erase(order);
   owner->second.barriers.erase(order);
   owner->second.waiting.Remove(order);
   if (owner->second.items.empty()) owners_.erase(owner);
   keys_.erase(key);
+}
+
+void QueueView::CountLocked(const std::string& tenant_id, OperationKind kind, int64_t waiting,
+                            int64_t running) {
+  const auto tenant = tenant_counts_.try_emplace(tenant_id).first;
+  for (Counts* const counts : {&counts_, &tenant->second}) {
+    QueueCount& count = (*counts)[kind];
+    count.kind = kind;
+    count.num_waiting += waiting;
+    count.num_running += running;
+    if (count.num_waiting == 0 && count.num_running == 0) counts->erase(kind);
+  }
+  if (tenant->second.empty()) tenant_counts_.erase(tenant);
+}
+
+std::vector<QueueCount> QueueView::Listed(const Counts& counts) {
+  std::vector<QueueCount> list;
+  for (const auto& [kind, count] : counts) list.push_back(count);
+  return list;
+}
+
+std::vector<QueueCount> QueueView::CountsOf(const std::string& tenant_id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = tenant_counts_.find(tenant_id);
+  return found == tenant_counts_.end() ? std::vector<QueueCount>() : Listed(found->second);
+}
+
+std::vector<QueueCount> QueueView::CountsOfAll() {
+  absl::MutexLock lock(&mu_);
+  return Listed(counts_);
 }
 
 void QueueView::SetModelState(const NotifyModelState& state) {
@@ -101,7 +136,7 @@ std::optional<QueuePlace> QueueView::PlaceOf(const std::string& request_id, int6
   absl::MutexLock lock(&mu_);
   const auto key = keys_.find(request_id);
   if (key == keys_.end()) return std::nullopt;
-  const auto& [owner_id, order] = key->second;
+  const auto& [owner_id, order, tenant_id] = key->second;
   const Owner& owner = owners_.at(owner_id);
   const Item& item = owner.items.at(order);
   QueuePlace place;

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -32,6 +33,13 @@ struct QueuePlace {
   int64_t tokens_before = 0;  // 0 for samples, whose length is unknown
 };
 
+// Unfinished requests of one operation.
+struct QueueCount {
+  OperationKind kind = OperationKind::kForwardBackward;
+  int64_t num_waiting = 0;
+  int64_t num_running = 0;
+};
+
 // Tracks every unfinished request; it influences no decision. The core's thread and the callers
 // share its lock, so no function visits more than O(log n) requests. Thread-safe.
 class QueueView {
@@ -42,6 +50,10 @@ class QueueView {
   void SetModelState(const NotifyModelState& state);
   // Returns why no request of a model starts, for people; empty: no special reason.
   std::string ReasonOf(const std::string& model_id);
+
+  // Returns the counts that are not zero, of a tenant or of all of them.
+  std::vector<QueueCount> CountsOf(const std::string& tenant_id);
+  std::vector<QueueCount> CountsOfAll();
 
   // Returns nullopt when the request is not unfinished.
   std::optional<QueuePlace> PlaceOf(const std::string& request_id, int64_t now);
@@ -67,7 +79,14 @@ class QueueView {
   struct Key {
     std::string owner;
     Order order = 0;
+    std::string tenant_id;
   };
+  using Counts = std::map<OperationKind, QueueCount>;
+
+  // Adds to the counts of a request's tenant and of all.
+  void CountLocked(const std::string& tenant_id, OperationKind kind, int64_t waiting,
+                   int64_t running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static std::vector<QueueCount> Listed(const Counts& counts);
 
   // Returns the item of the same model that must end before `order` runs; nullptr: none.
   static const Item* Predecessor(const Owner& owner, Order order);
@@ -77,6 +96,9 @@ class QueueView {
   int64_t num_visited_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, Owner> owners_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, Key> keys_ ABSL_GUARDED_BY(mu_);  // by request_id
+  Counts counts_ ABSL_GUARDED_BY(mu_);
+  // Tenants without an unfinished request are left out.
+  std::unordered_map<std::string, Counts> tenant_counts_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, NotifyModelState> model_states_ ABSL_GUARDED_BY(mu_);
 };
 

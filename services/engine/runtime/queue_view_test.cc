@@ -55,6 +55,30 @@ TEST_CASE("QueueView: requests of other models and samplers are not before it", 
   CHECK(f.Place("s2").tokens_before == 0);
 }
 
+TEST_CASE("QueueView: counts requests by tenant and operation", "[runtime]") {
+  QueueViewFixture f;
+  f.Accept("a", "t", "m", 1, 10);
+  f.Accept("b", "t", "m", 2, 10);
+  f.Accept("c", "t", "m", 3, 10, OperationKind::kOptimStep);
+  f.Accept("d", "u", "n", 1, 10);
+  f.view.OnDispatched("a");
+  f.view.OnDispatched("a");  // sent again after its worker was lost
+  const std::vector<QueueCount> own = f.view.CountsOf("t");
+  REQUIRE(own.size() == 2);
+  CHECK(own[0].kind == OperationKind::kForwardBackward);
+  CHECK(own[0].num_waiting == 1);
+  CHECK(own[0].num_running == 1);
+  CHECK(own[1].kind == OperationKind::kOptimStep);
+  CHECK(own[1].num_waiting == 1);
+  const std::vector<QueueCount> all = f.view.CountsOfAll();
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].num_waiting == 2);
+  for (const char* id : {"a", "b", "c", "d", "d"}) f.view.OnCompleted(id);
+  CHECK(f.view.CountsOf("t").empty());
+  CHECK(f.view.CountsOf("stranger").empty());
+  CHECK(f.view.CountsOfAll().empty());
+}
+
 TEST_CASE("QueueView: requests that end in any order leave the counts exact", "[runtime]") {
   QueueViewFixture f;
   for (int i = 0; i < 100; ++i) f.Accept(std::to_string(i), "t", "m", i + 1, i);

@@ -180,6 +180,11 @@ class Runtime {
   QueueStatus QueueOf(const std::string& request_id);
   // Returns why no request of a model starts, for people; empty: no special reason.
   std::string WaitReasonOf(const std::string& model_id) { return queue_view_.ReasonOf(model_id); }
+  // Returns the unfinished requests by operation, of a tenant or of all.
+  std::vector<QueueCount> QueuesOf(const std::string& tenant_id) {
+    return queue_view_.CountsOf(tenant_id);
+  }
+  std::vector<QueueCount> AllQueues() { return queue_view_.CountsOfAll(); }
   // Returns the time since the core handled its last event. It gets one every second.
   absl::Duration CoreIdleTime() const;
   // Returns ResourceExhausted `disk_full`, naming the volume, while the store has no room for

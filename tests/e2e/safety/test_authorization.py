@@ -90,6 +90,7 @@ MATRIX = [
     Row("GET billing/usage/events", READ, path="billing/usage/events"
         "?starting_on=2026-01-01T00:00:00Z&ending_before=2026-01-02T00:00:00Z"),
     Row("GET billing/usage/checkpoints/current", READ),
+    Row("GET status", READ),
     Row("POST auth/token", ANY, {}),
     Row("GET auth/apikey/me", ANY),
     Row("POST save_weights", TRAIN, {"model_id": "{model}", "seq_id": 24, "path": "again"}),

@@ -102,6 +102,7 @@ const std::vector<Row>& Matrix() {
       {"SearchSessions", kRead, "owner: 'accessible'"},
       {"ListUsage", kRead, "starting_on { seconds: 0 } ending_before { seconds: 3600 }"},
       {"GetCheckpointStorage", kRead, ""},
+      {"GetServiceStatus", kRead, ""},
       {"GetOwnKey", kAllScopes, ""},
       {"ExchangeToken", kAllScopes, ""},
       {"DescribeArchive", kRead, "tinker_path: '$P'"},

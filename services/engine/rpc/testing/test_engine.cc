@@ -46,7 +46,9 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.engine = std::make_unique<EngineService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.tenants = std::make_unique<TenantsService>(*p.runtime, *p.keys, *p.reads);
   p.streaming = std::make_unique<StreamingService>(*p.runtime, *p.keys);
-  p.accounts = std::make_unique<AccountsService>(*p.runtime, *p.keys, *p.reads);
+  p.accounts = std::make_unique<AccountsService>(
+      *p.runtime, *p.keys, *p.reads,
+      [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   p.traces = std::make_unique<TracesService>(*p.runtime, *p.keys, *p.reads,
                                              *p.store->Secret("archive_signing_key"));
   p.metrics = std::make_unique<MetricsService>(*p.runtime, *p.keys, *p.reads);

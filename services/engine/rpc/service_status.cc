@@ -1,0 +1,88 @@
+#include "services/engine/rpc/service_status.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "libs/common/version.h"
+#include "services/engine/rpc/admin_service.h"
+#include "services/engine/rpc/row_convert.h"
+
+namespace lathe::engine {
+namespace {
+
+void AddQueue(const QueueCount& count, v1::OperationQueue& proto) {
+  proto.set_operation(std::string(TraitsOf(count.kind).name));
+  proto.set_waiting(count.num_waiting);
+  proto.set_running(count.num_running);
+}
+
+// A tenant sees neither process ids nor how many requests of others a draining group holds.
+v1::GroupState ToTenantView(const v1::GroupStatus& group, bool with_ranks) {
+  v1::GroupState proto;
+  proto.set_group(group.group());
+  proto.set_state(group.state());
+  proto.set_base_model(group.base_model());
+  proto.set_epoch(group.epoch());
+  proto.set_progress(group.progress());
+  proto.set_reason(group.reason());
+  proto.set_role(group.role());
+  proto.set_drain(group.drain());
+  proto.set_num_ranks(group.ranks_size());
+  if (!with_ranks) return proto;
+  for (const v1::RankStatus& rank : group.ranks()) {
+    v1::RankState& state = *proto.add_ranks();
+    state.set_rank(rank.rank());
+    state.set_device(rank.device());
+    if (rank.has_memory()) *state.mutable_memory() = rank.memory();
+  }
+  return proto;
+}
+
+void AddModels(Runtime& runtime, const Caller& caller, int64_t max_models,
+               v1::GetServiceStatusResponse& response) {
+  using Pending = std::pair<int64_t, const ModelRow*>;
+  const std::vector<ModelRow> rows = runtime.directory().LiveModelsOf(caller.tenant_id);
+  std::vector<Pending> models;
+  for (const ModelRow& row : rows) {
+    models.emplace_back(runtime.hub().NumPendingOf(row.model_id), &row);
+  }
+  std::ranges::stable_sort(models, std::greater(), &Pending::first);
+  response.set_num_models(static_cast<int64_t>(models.size()));
+  if (static_cast<int64_t>(models.size()) > max_models) models.resize(max_models);
+  for (const auto& [num_pending, row] : models) {
+    v1::QueuedModel& model = *response.add_models();
+    model.set_model_id(row->model_id);
+    model.set_state(StateName(*row));
+    model.set_applied_seq(row->applied_seq);
+    model.set_pending_requests(num_pending);
+    model.set_group(row->group);
+    model.set_move_to(row->move_to);
+    model.set_reason(runtime.WaitReasonOf(row->model_id));
+  }
+}
+
+}  // namespace
+
+v1::GetServiceStatusResponse DescribeService(Runtime& runtime, const Caller& caller,
+                                             int64_t max_models,
+                                             const std::vector<v1::GroupStatus>& attached_groups) {
+  v1::GetServiceStatusResponse response;
+  *response.mutable_read_at() = ToTimestamp(runtime.NowNanos());
+  response.set_version(std::string(kVersion));
+  response.set_term(runtime.term());
+  response.set_refusal(std::string(runtime.CheckRoom().message()));
+  for (const QueueCount& count : runtime.AllQueues()) AddQueue(count, *response.add_all_queues());
+  for (const QueueCount& count : runtime.QueuesOf(caller.tenant_id)) {
+    AddQueue(count, *response.add_own_queues());
+  }
+  AddModels(runtime, caller, max_models, response);
+  const bool is_admin = caller.scopes.HasAny(Scope::kAdmin);
+  for (const auto& [name, group] : DescribeGroups(runtime, attached_groups)) {
+    *response.add_groups() = ToTenantView(group, is_admin);
+  }
+  return response;
+}
+
+}  // namespace lathe::engine
