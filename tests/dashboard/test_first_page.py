@@ -13,6 +13,9 @@ def test_a_key_leads_to_the_runs_and_the_policy_has_no_complaint(signed_in, lath
     assert page.evaluate("document.querySelector('tbody a').textContent") == HOSTILE
     assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
     assert page.evaluate("document.title") == "Runs · Lathe"
+    page.evaluate("document.querySelector('tbody a').click()")
+    page.wait_for("[...document.querySelectorAll('.metric')].find(({ariaLabel}) => ariaLabel === 'loss:sum')"
+                  "?.querySelector('canvas')")
     assert page.complaints() == []
 
 

@@ -1,6 +1,8 @@
 """Every page in both themes and two widths, by keyboard, with hostile names, and over the death of the
 gateway."""
 
+from types import SimpleNamespace
+
 import httpx
 import pytest
 from support.dashboard import HOSTILE, SOURCE, screenshot_path, sign_in, train
@@ -13,7 +15,8 @@ TABS = ["", "?tab=requests", "?tab=checkpoints", "?tab=config"]
 def addresses(run_id):
     path = "/ui/runs/" + run_id.replace(":", "%3A")
     return {"overview": "/ui", "runs": "/ui/runs", "checkpoints": "/ui/checkpoints", "key": "/ui/key",
-            "nonsense": "/ui/nonsense", **{f"run{tab.replace('?tab=', '-')}": path + tab for tab in TABS}}
+            "queue": "/ui/queue", "workers": "/ui/workers", "health": "/ui/health",
+            "compare": f"/ui/compare?runs={run_id},{run_id.replace(':train:0', ':train:1')}", "nonsense": "/ui/nonsense", **{f"run{tab.replace('?tab=', '-')}": path + tab for tab in TABS}}
 
 
 # Text of a page that has its data.
@@ -25,6 +28,7 @@ def show(page, lathe, address):
     """By a link of the page, because a fresh load would be another test."""
     page.go(lathe.url + address)
     page.wait_for(READY)
+    page.wait_for("!document.querySelector('.metric') || document.querySelector('.metric canvas')")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -59,10 +63,11 @@ def test_a_run_shows_the_requests_that_the_engine_has(signed_in, lathe, run_id):
     figures = page.wait_for("Object.fromEntries([...document.querySelectorAll('.figures > div')]"
                             ".map((item) => [item.children[0].innerText, item.children[1].innerText]))")
     assert (figures["Steps"], figures["Failed"]) == ("3", "0"), figures
-    page.wait_for("document.querySelectorAll('.chart canvas').length >= 2")
-    # The table twin has a row for each point.
-    page.evaluate("[...document.querySelectorAll('main button')].find((b) => b.innerText === 'Table').click()")
-    page.wait_for("document.querySelectorAll('main tbody tr').length === 3")
+    stage = "[...document.querySelectorAll('.card')].find(({ariaLabel}) => ariaLabel === 'optim_step')"
+    page.wait_for(f"{stage}?.querySelector('canvas')")
+    # The table twin has a row for each request.
+    page.evaluate(f"[...{stage}.querySelectorAll('button')].find((b) => b.innerText === 'Table').click()")
+    page.wait_for(f"{stage}.querySelectorAll('tbody tr').length === 3")
     show(page, lathe, addresses(run_id)["run-requests"])
     shown = page.evaluate("[...document.querySelectorAll('tbody td:first-child')].map(({innerText}) => innerText)")
     assert sum(cell.startswith("optim_step") for cell in shown) == 3, shown
@@ -84,7 +89,7 @@ def test_hostile_text_is_text(signed_in, lathe, run_id):
 def test_the_keyboard_reaches_every_page(signed_in, lathe, run_id):
     page = signed_in
     show(page, lathe, "/ui")
-    for letter, path in [("r", "/ui/runs"), ("c", "/ui/checkpoints"), ("k", "/ui/key"), ("o", "/ui")]:
+    for letter, path in [("r", "/ui/runs"), ("q", "/ui/queue"), ("w", "/ui/workers"), ("h", "/ui/health"), ("c", "/ui/checkpoints"), ("k", "/ui/key"), ("o", "/ui")]:
         page.press("g")
         page.press(letter)
         page.wait_for(f"location.pathname === '{path}'")
@@ -169,3 +174,41 @@ def test_a_killed_gateway_is_noticed_and_the_page_recovers_by_itself(signed_in, 
     page.wait_for("!document.querySelector('.notice') && document.querySelector('main').innerText.includes('after the kill')")
     assert page.evaluate("window.isTheSamePage"), "the page was loaded again"
     assert newer
+
+
+def test_the_queue_lists_the_live_runs_of_the_tenant(browser, lathe):
+    key = lathe.create_key("queue-tenant")
+    tenant = SimpleNamespace(url=lathe.url, api_key=key, model_name=lathe.model_name)
+    run = train(tenant, steps=1, display_name="waits")
+    page = browser.open(lathe.url + "/ui/queue")
+    try:
+        sign_in(page, key)
+        page.wait_for("document.querySelector('[aria-label=\"Your live runs\"] tbody tr')")
+        rows = page.evaluate("[...document.querySelectorAll('[aria-label=\"Your live runs\"] tbody tr')]"
+                             ".map((row) => [...row.children].map(({innerText}) => innerText))")
+        assert len(rows) == 1
+        name, state, unfinished = rows[0][:3]
+        assert name.startswith("waits") and run in name
+        assert (state, unfinished) == ("ready", "0")
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("scope", ["read", "admin"])
+def test_the_workers_memory_is_for_administrators(browser, lathe, scope):
+    page = browser.open(lathe.url + "/ui/workers")
+    try:
+        sign_in(page, lathe.create_key("operators", [scope]))
+        page.wait_for("document.querySelector('main').innerText.includes('1 of 1 group ready')")
+        assert page.evaluate("document.querySelectorAll('main details').length") == (1 if scope == "admin" else 0)
+        assert ("scope admin sees" in page.text()) == (scope == "read")
+        if scope == "admin":
+            page.evaluate("document.querySelector('main details summary').click()")
+            page.wait_for("document.querySelector('main details').innerText.includes('base')")
+    finally:
+        page.close()
+
+
+def test_health_says_that_everything_works(signed_in, lathe):
+    show(signed_in, lathe, "/ui/health")
+    assert "Everything works." in signed_in.text()

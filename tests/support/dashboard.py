@@ -1,5 +1,7 @@
 """What the tests of the dashboard share: a run with hostile names, signing in, places."""
 
+import json
+
 from support.lathe_server import ROOT
 
 SOURCE = ROOT / "services/api-gateway/dashboard"
@@ -35,3 +37,42 @@ def sign_in(page, key):
 
 def screenshot_path(name):
     return ROOT / "build/test-results/dashboard" / f"{name}.png"
+
+
+def series(name, values, steps=None, spread=0.0, count=1):
+    """A series as the API answers it; a value None has no number."""
+    steps = list(range(len(values))) if steps is None else steps
+    least = [None if value is None else value - spread for value in values]
+    largest = [None if value is None else value + spread for value in values]
+    return {"name": name, "unit": "", "count": len(values) * count, "last_step": steps[-1], "last_value": values[-1],
+            "last_time": "2026-01-01T00:00:00Z", "level": 0, "steps": steps,
+            "times_ms": [1_767_225_600_000 + 1000 * step for step in steps],
+            "min": least, "max": largest, "mean": values, "counts": [count] * len(values)}
+
+
+_ANSWERING = """(() => {
+  const answers = %s;
+  const fetchReal = window.fetch;
+  let numInFlight = 0;
+  window.asked = [];
+  window.mostInFlight = 0;
+  window.fetch = async (path, options) => {
+    const part = Object.keys(answers).find((one) => decodeURIComponent(path).includes(one));
+    if (part === undefined) return fetchReal(path, options);
+    window.asked.push(decodeURIComponent(path));
+    window.mostInFlight = Math.max(window.mostInFlight, ++numInFlight);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    --numInFlight;
+    return new Response(JSON.stringify(answers[part]), {headers: {"Content-Type": "application/json"}});
+  };
+})()"""
+
+
+def answer_instead(page, answers):
+    """From the next load on, the page's calls of an address that has a part in `answers` get that answer.
+    Such calls are in `asked`; `mostInFlight` says how many there were at once."""
+    page.command("Page.addScriptToEvaluateOnNewDocument", source=_ANSWERING % json.dumps(answers))
+
+
+def address_of(run_id):
+    return "/ui/runs/" + run_id.replace(":", "%3A")

@@ -104,7 +104,7 @@ export async function listUsage(from: Date, to: Date): Promise<UsageEvent[]> {
 export const sessionOf = (runId: string): string => runId.split(":train:")[0] ?? runId;
 
 // Sessions by id, newest first, until those of all `runs` are there.
-export async function sessionsOf(runs: Run[]): Promise<Map<string, Session>> {
+export async function sessionsOf(runs: { training_run_id: string }[]): Promise<Map<string, Session>> {
   const kMaxPages = 5;
   const missing = new Set(runs.map((run) => sessionOf(run.training_run_id)));
   const sessions = new Map<string, Session>();
@@ -120,6 +120,32 @@ export async function sessionsOf(runs: Run[]): Promise<Map<string, Session>> {
     if (cursor === null) break;
   }
   return sessions;
+}
+
+const knownSessions = new Map<string, Session>();
+const kMaxKnownSessions = 5000;
+const askedSessions = new Set<string>();
+
+// As sessionsOf, of what does not change: names and metadata. A session is looked for once. Names are
+// not worth an error.
+export async function namesOf(runs: { training_run_id: string }[]): Promise<Map<string, Session>> {
+  const missing = runs.filter(({ training_run_id: id }) => !askedSessions.has(sessionOf(id)));
+  if (missing.length === 0) return knownSessions;
+  try {
+    const found = await sessionsOf(missing);
+    if (askedSessions.size + missing.length > kMaxKnownSessions) {
+      askedSessions.clear();
+      knownSessions.clear();
+    }
+    for (const { training_run_id: id } of missing) {
+      const session = found.get(sessionOf(id));
+      askedSessions.add(sessionOf(id));
+      if (session !== undefined) knownSessions.set(session.session_id, session);
+    }
+  } catch (error) {
+    if (!(error instanceof ApiError) || !error.isPassing) throw error;
+  }
+  return knownSessions;
 }
 
 const checkpointPath = (checkpoint: Checkpoint): string => {

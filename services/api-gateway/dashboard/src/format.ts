@@ -26,6 +26,7 @@ export function bytes(value: number): string {
 }
 
 export function seconds(value: number): string {
+  if (value === 0) return `0${kThin}s`;
   if (value < 1e-3) return `${number(value * 1e6)}${kThin}µs`;
   if (value < 1) return `${number(value * 1e3)}${kThin}ms`;
   if (value < 120) return `${number(value)}${kThin}s`;

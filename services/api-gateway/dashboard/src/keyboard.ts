@@ -5,7 +5,10 @@ import { go } from "./router";
 export const kPages: [string, string, string][] = [
   ["Overview", "/ui", "o"],
   ["Runs", "/ui/runs", "r"],
+  ["Queue", "/ui/queue", "q"],
+  ["Workers", "/ui/workers", "w"],
   ["Checkpoints", "/ui/checkpoints", "c"],
+  ["Health", "/ui/health", "h"],
   ["Key", "/ui/key", "k"],
 ];
 
@@ -15,7 +18,7 @@ export const isHelpOpen = signal(false);
 export function isTyping(event: KeyboardEvent): boolean {
   if (event.metaKey || event.ctrlKey || event.altKey) return true;
   const target = event.target;
-  return target instanceof Element && target.closest("input, select, textarea, dialog") !== null;
+  return target instanceof Element && target.closest("input:not([type=checkbox]), select, textarea, dialog") !== null;
 }
 
 export function listenToKeys(): void {

@@ -6,11 +6,15 @@ import { listenToKeys } from "./keyboard";
 import { Card } from "./parts/basic";
 import { Shell } from "./parts/shell";
 import { Checkpoints } from "./pages/checkpoints";
+import { Compare } from "./pages/compare";
+import { Health } from "./pages/health";
 import { Key } from "./pages/key";
 import { Overview } from "./pages/overview";
+import { Queue } from "./pages/queue";
 import { Run } from "./pages/run";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign_in";
+import { Workers } from "./pages/workers";
 import { listen, place } from "./router";
 import { key } from "./session";
 
@@ -26,7 +30,11 @@ function pageAt([first = "", id, ...rest]: string[]): [string, ComponentChildren
   switch (first) {
     case "": return ["", <Overview />];
     case "runs": return ["Runs", <Runs />];
+    case "compare": return ["Compare", <Compare />];
     case "checkpoints": return ["Checkpoints", <Checkpoints />];
+    case "queue": return ["Queue", <Queue />];
+    case "workers": return ["Workers", <Workers />];
+    case "health": return ["Health", <Health />];
     case "key": return ["Key", <Key />];
     default: return ["No such page", <NoPage />];
   }

@@ -7,10 +7,12 @@ type Sessions = Map<string, Session>;
 export const sessionIn = (sessions: Sessions, run: Run): Session | undefined =>
   sessions.get(sessionOf(run.training_run_id));
 
-export function nameOf(run: Run, sessions: Sessions): string {
-  const name = sessionIn(sessions, run)?.display_name;
-  return name === null || name === undefined || name.trim() === "" ? run.training_run_id : name;
+export function displayNameOf(runId: string, sessions: Sessions): string {
+  const name = sessions.get(sessionOf(runId))?.display_name;
+  return name === null || name === undefined || name.trim() === "" ? runId : name;
 }
+
+export const nameOf = (run: Run, sessions: Sessions): string => displayNameOf(run.training_run_id, sessions);
 
 export function stateOf(run: Run, sessions: Sessions): { word: string; mood: Mood } {
   if (run.corrupted) return { word: "broken", mood: "bad" };

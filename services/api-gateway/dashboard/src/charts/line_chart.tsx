@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { number } from "../format";
 import { theme } from "../theme";
+import { axesOf, colour, dashOf, kHeight, seriesToken } from "./canvas";
 
 export interface Line {
   name: string;
@@ -20,20 +21,7 @@ export interface LineChartProps {
   show?: (value: number) => string;
 }
 
-const kHeight = 180;
-const kDashes = [[], [], [], [], [6, 3], [2, 3], [8, 3, 2, 3], [1, 2]];
-
-// The canvas does not know the page's variables, so an element resolves them.
-function colour(inside: Element, token: string): string {
-  const probe = inside.appendChild(document.createElement("i"));
-  probe.style.color = `var(${token})`;
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
-
 function optionsOf(target: HTMLElement, { lines, isTime, show }: LineChartProps): uPlot.Options {
-  const axis = { stroke: colour(target, "--muted"), ticks: { show: false }, font: "11px Inter" };
   return {
     width: target.clientWidth,
     height: kHeight,
@@ -41,16 +29,12 @@ function optionsOf(target: HTMLElement, { lines, isTime, show }: LineChartProps)
     legend: { show: false },
     cursor: { y: false },
     scales: { x: { time: isTime === true }, y: { range: (_, low, high) => [Math.min(0, low), high || 1] } },
-    axes: [
-      { ...axis, grid: { show: false }, size: isTime === true ? 42 : 28 },
-      { ...axis, grid: { stroke: colour(target, "--line"), width: 1 }, size: 56,
-        values: (_, ticks) => ticks.map(show ?? number) },
-    ],
+    axes: axesOf(target, { isTime: isTime === true, showY: show }),
     series: [{}, ...lines.map((line, index) => ({
       label: line.name,
-      stroke: colour(target, `--series-${index % 8 + 1}`),
+      stroke: colour(target, seriesToken(index)),
       width: 1.75,
-      dash: kDashes[index % 8] ?? [],
+      dash: dashOf(index),
       points: { show: line.values.length < 3 },
     }))],
   };
@@ -113,7 +97,7 @@ export function LineChart(props: LineChartProps) {
       : <div class="chart" ref={target} role="img" aria-label={summaryOf(props)} />}
     <div class="row">
       <div class="legend">
-        {props.lines.map((line, index) => <span key={line.name} style={{ "--series": `var(--series-${index % 8 + 1})` }}>
+        {props.lines.map((line, index) => <span key={line.name} style={{ "--series": `var(${seriesToken(index)})` }}>
           {line.name} {show(last(line) ?? 0)}</span>)}
       </div>
       <button type="button" class="small" aria-pressed={isTable} onClick={() => showTable(!isTable)}>Table</button>

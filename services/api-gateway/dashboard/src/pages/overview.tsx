@@ -5,6 +5,7 @@ import { listModels, listRuns, listStorage, listUsage, type Model, type Run, ses
 import { LineChart } from "../charts/line_chart";
 import { bytes, number, plural } from "../format";
 import { Card, Copied, Loading, Problem, State, Time } from "../parts/basic";
+import { MainMetric } from "../parts/main_metric";
 import { usePoll } from "../poll";
 import { runAddress } from "../router";
 import { nameOf, stateOf } from "../run_names";
@@ -56,12 +57,14 @@ function Models({ models }: { models: Model[] }) {
 function NewestRuns({ now: { runs, sessions, numRuns } }: { now: Now }) {
   return <Card title="Newest runs" note={<a href="/ui/runs">all {number(numRuns)}</a>}>
     <table class="cards">
-      <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Last heard of</th></tr></thead>
+      <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Metric</th>
+        <th scope="col">Last heard of</th></tr></thead>
       <tbody>{runs.map((run) => {
         const { mood, word } = stateOf(run, sessions);
         return <tr key={run.training_run_id}>
           <td data-label="Name"><a href={runAddress(run.training_run_id)}>{nameOf(run, sessions)}</a></td>
           <td data-label="State"><State mood={mood}>{word}</State></td>
+          <td data-label="Metric"><MainMetric run={run} /></td>
           <td data-label="Last heard of"><Time at={run.last_request_time} /></td>
         </tr>;
       })}</tbody>

@@ -1,9 +1,13 @@
-// One run: how it is, where its steps go, its requests, checkpoints and facts.
+// One run: how it is, its curves, where its steps go, its requests, checkpoints and facts.
+import type { ComponentChildren } from "preact";
 import { getRun, listRunCheckpoints, type Run as RunRow, sessionsOf, type Session } from "../api";
 import { LineChart } from "../charts/line_chart";
+import { withUnit } from "../charts/curves";
 import { number, plural, seconds } from "../format";
+import { type Head, listHeads, mainMetric, type Metrics } from "../metrics";
 import { CheckpointTable } from "../parts/checkpoint_table";
-import { Card, Facts, Figures, Loading, Problem, State, Time } from "../parts/basic";
+import { Card, Copied, Facts, Figures, Loading, Problem, State, Time } from "../parts/basic";
+import { MetricGroups } from "../parts/metric_groups";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place, runAddress } from "../router";
@@ -17,11 +21,12 @@ interface Loaded {
   run: RunRow;
   sessions: Map<string, Session>;
   requests: Requests;
+  metrics: Metrics<Head>;
 }
 
 async function load(id: string): Promise<Loaded> {
-  const [run, requests] = await Promise.all([getRun(id), listRequests(id)]);
-  return { run, sessions: await sessionsOf([run]), requests };
+  const [run, requests, metrics] = await Promise.all([getRun(id), listRequests(id), listHeads(id)]);
+  return { run, sessions: await sessionsOf([run]), requests, metrics };
 }
 
 const isStep = (asked: Asked): boolean => asked.operation === "optim_step";
@@ -37,12 +42,15 @@ function waitShare(asked: Asked[]): string {
 }
 
 // Counts of the requests that are listed, which may be the run's newest ones only.
-function Now({ data: { requests: { asked, completeSince } } }: { data: Loaded }) {
+function Now({ data: { requests: { asked, completeSince }, metrics } }: { data: Loaded }) {
   const done = asked.filter(isDone);
   const failed = done.filter(({ outcome }) => outcome.endsWith("_error")).length;
   const tokens = done.reduce((sum, one) => sum + one.tokens, 0);
   const newest = completeSince === null ? "" : ` of the newest ${plural(asked.length, "request")}`;
+  const main = mainMetric(metrics.series);
   return <Figures items={[
+    ...(main === undefined ? [] : [[main.name, <>{withUnit(main.last_value, main.unit)} <small>step {number(main.last_step)}</small></>]] as
+      [string, ComponentChildren][]),
     [`Steps${newest}`, number(asked.filter(isStep).filter(isDone).length)],
     ["Tokens", number(tokens)],
     ["Requests", <>{number(done.length)} <small>{number(asked.length - done.length)} unfinished</small></>],
@@ -61,18 +69,36 @@ function StageChart({ operation, asked }: { operation: string; asked: Asked[] })
   </Card>;
 }
 
-function Charts({ requests: { asked } }: { requests: Requests }) {
+// What goes on in the seconds of the newest requests, by operation.
+function Stages({ requests: { asked } }: { requests: Requests }) {
   const operations = [...new Set(asked.map(({ operation }) => operation))];
   const drawn = operations.map((operation) =>
     ({ operation, of: asked.filter((one) => one.operation === operation && isDone(one)) }))
     .filter(({ of }) => of.length > 1);
-  if (drawn.length === 0) {
-    return <Card title="No steps yet"><p>Two requests of one kind make a chart of where their time goes.
-      Each forward_backward and optim_step of the program is a request.</p></Card>;
-  }
-  return <div class="grid">
-    {drawn.map(({ operation, of }) => <StageChart key={operation} operation={operation} asked={of} />)}
-  </div>;
+  if (drawn.length === 0) return null;
+  return <details class="group" open>
+    <summary><h2>Where a step goes</h2> <span class="muted">{plural(drawn.length, "operation")}</span></summary>
+    <div class="grid">{drawn.map(({ operation, of }) => <StageChart key={operation} operation={operation} asked={of} />)}</div>
+  </details>;
+}
+
+function NoMetrics({ id }: { id: string }) {
+  const point = '{"points": [{"name": "reward/mean", "step": 1, "value": 0.5}]}';
+  return <Card title="No metrics yet">
+    <p>Every number of a result becomes one: the loss of a <code>forward_backward</code>, the norm of the gradient of an
+      {" "}<code>optim_step</code>. A program can add its own:</p>
+    <Copied text={`curl ${location.origin}/api/v1/training_runs/${encodeURIComponent(id)}/metrics \\\n` +
+      `  -H "X-API-Key: $TINKER_API_KEY" -H "Content-Type: application/json" -d '${point}'`} />
+  </Card>;
+}
+
+function Charts({ id, data: { requests, metrics, run, sessions } }: { id: string; data: Loaded }) {
+  return <>
+    {metrics.series.length > 0
+      ? <MetricGroups runs={[{ id, label: nameOf(run, sessions), place: 0, heads: metrics }]} />
+      : <NoMetrics id={id} />}
+    <Stages requests={requests} />
+  </>;
 }
 
 function RequestTable({ requests }: { requests: Requests }) {
@@ -125,7 +151,7 @@ function Tab({ name, id, data }: { name: string; id: string; data: Loaded }) {
   if (name === "requests") return <RequestTable requests={data.requests} />;
   if (name === "checkpoints") return <Checkpoints id={id} />;
   if (name === "config") return <Config run={data.run} session={sessionIn(data.sessions, data.run)} />;
-  return <Charts requests={data.requests} />;
+  return <Charts id={id} data={data} />;
 }
 
 function Shown({ id, data }: { id: string; data: Loaded }) {

@@ -1,7 +1,9 @@
 // All runs of the tenant. Filters and order are in the address.
 import { listRuns, type Run, sessionsOf, type Session } from "../api";
 import { number, plural } from "../format";
+import { kMaxRuns as kMaxCompared } from "../metrics";
 import { Card, Copied, Loading, Problem, State, Time } from "../parts/basic";
+import { MainMetric } from "../parts/main_metric";
 import { type Column, Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place, runAddress, setQuery } from "../router";
@@ -32,6 +34,7 @@ function columnsOf(sessions: Map<string, Session>): Column<Run>[] {
       const { mood, word } = stateOf(run, sessions);
       return <State mood={mood}>{word}</State>;
     } },
+    { name: "Metric", show: (run) => <MainMetric run={run} /> },
     { name: "Base model", show: (run) => <code>{run.base_model}</code> },
     { name: "Project", show: (run) => sessionIn(sessions, run)?.project_id ?? "" },
     { name: "Rank", isNumber: true, show: (run) => run.lora_rank ?? "" },
@@ -74,6 +77,27 @@ function Filters() {
   </div>;
 }
 
+// Runs that are chosen to be compared, in the order in which they were.
+const markedIn = (query: URLSearchParams): string[] => (query.get("marked") ?? "").split(",").filter((id) => id !== "");
+
+function mark(id: string): void {
+  const marked = markedIn(place.value.query);
+  const others = marked.filter((other) => other !== id);
+  if (others.length === marked.length && marked.length >= kMaxCompared) return;
+  setQuery("marked", (others.length < marked.length ? others : [...marked, id]).join(","));
+}
+
+function Marked({ marked }: { marked: string[] }) {
+  const isFull = marked.length >= kMaxCompared;
+  return <p class="row" role="status">
+    {marked.length > 1 && <a class="button main" href={`/ui/compare?runs=${encodeURIComponent(marked.join(","))}`}>
+      Compare {plural(marked.length, "run")}</a>}
+    {marked.length === 1 && "Choose another run to compare it with."}
+    <button type="button" onClick={() => setQuery("marked", "")}>Choose none</button>
+    {isFull && <span class="muted">{kMaxCompared} at most</span>}
+  </p>;
+}
+
 function NoRuns() {
   return <Card title="No runs yet">
     <p>Each LoRA model that a program creates is a run. A name helps to find it again:</p>
@@ -86,13 +110,16 @@ function Shown({ data }: { data: Listed }) {
   const runs = chosenRuns(data, query);
   const numRows = Math.max(kRowsAtOnce, Number(query.get("rows")) || 0);
   const more = runs.length - numRows;
+  const marked = markedIn(query);
   return <>
     <Filters />
     <p class="muted" role="status">{plural(runs.length, "run")}
       {data.total > data.runs.length && `, of the newest ${number(data.runs.length)} of ${number(data.total)}`}</p>
+    {marked.length > 0 && <Marked marked={marked} />}
     {runs.length > 0 && <Card title="Runs">
       <Table label="Runs" columns={columnsOf(data.sessions)} rows={runs.slice(0, numRows)}
-        id={(run) => run.training_run_id} address={(run) => runAddress(run.training_run_id)} />
+        id={(run) => run.training_run_id} address={(run) => runAddress(run.training_run_id)}
+        marks={{ ids: marked, isFull: marked.length >= kMaxCompared, toggle: mark, label: (run) => `Compare ${nameOf(run, data.sessions)}` }} />
       {more > 0 && <button type="button" onClick={() => setQuery("rows", String(numRows + kRowsAtOnce))}>
         {number(more)} more</button>}
     </Card>}

@@ -27,7 +27,7 @@ function Bar() {
 function Help() {
   const keys: [string, string][] = [
     ...kPages.map(([name, , letter]): [string, string] => [`g ${letter}`, name]),
-    ["/", "Filter"], ["j k", "Next and previous row"], ["Enter", "Open the row"], ["?", "These keys"],
+    ["/", "Filter"], ["j k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Choose the run to compare"], ["?", "These keys"],
   ];
   return <Dialog title="Keys" onClose={() => { isHelpOpen.value = false; }}>
     <dl class="facts">{keys.map(([press, meaning]) => [
