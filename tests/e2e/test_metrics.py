@@ -234,6 +234,21 @@ def test_tenants_see_nothing_of_each_other(lathe, api, model):
     assert "mine" not in query(other, own, points=0)
 
 
+def test_samples_of_another_tenant_leave_no_trace_in_the_run(lathe, api):
+    service = tinker.ServiceClient(base_url=lathe.url, api_key=lathe.api_key)
+    client = resolved(service.create_lora_training_client(lathe.model_name, rank=4))
+    path = resolved(client.save_weights_for_sampler("a")).path
+    checkpoint = f"training_runs/{client.model_id}/checkpoints/sampler_weights/a"
+    assert api.post(f"{checkpoint}/publish").status_code < 300
+    for key, counted in ((lathe.create_key("visitor"), []), (lathe.api_key, [2])):
+        caller = tinker.ServiceClient(base_url=lathe.url, api_key=key)
+        resolved(resolved(caller.create_sampling_client(model_path=path)).sample(
+            types.ModelInput.from_ints([30, 31]), 2,
+            types.SamplingParams(max_tokens=4, stop=[], seed=1)))
+        counts = query(api, client.model_id, names="sample/sequences", points=0)
+        assert [one["last_value"] for one in counts.values()] == counted
+
+
 def test_follow_appends_a_log_once_and_show_prints_it(lathe, api, tmp_path):
     run = RawModel(api).model_id
     log = tmp_path / "metrics.jsonl"

@@ -40,7 +40,9 @@ PointEntryPtr Runtime::PointsOf(const CompleteRequest& write) {
                              .done_at = write.done_at};
   if (facts->kind == OperationKind::kSample) {
     const auto sampler = directory_.FindSampler(facts->tenant_id, facts->owner_id);
-    if (!sampler || sampler->model_id.empty()) return nullptr;
+    // The weights may be a published checkpoint of another tenant, whose run takes no points from
+    // this one.
+    if (!sampler || !directory_.FindModel(facts->tenant_id, sampler->model_id)) return nullptr;
     request.run_id = sampler->model_id;
   } else {
     const SessionTraces::Times times = traces_.TimesOf(write.request_id);
