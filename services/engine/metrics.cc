@@ -279,6 +279,9 @@ class EngineMetrics::State : public prometheus::Registry {
                     static_cast<double>(points.num_kept), {{"outcome", "kept"}});
     list.AddCounter("lathe_engine_metric_points_total", "points of runs' metrics",
                     static_cast<double>(points.num_dropped), {{"outcome", "dropped"}});
+    list.AddCounter("lathe_engine_metric_damaged_total",
+                    "batches of runs' metrics that could not be read",
+                    static_cast<double>(points.num_damaged));
     gauge("lathe_engine_term", "number of the current leadership", runtime_->term());
     list.AddGauge("lathe_engine_replay_divergence",
                   "largest difference between a replayed result and the first one",

@@ -96,7 +96,7 @@ absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
     traces_.OnDurable(row.request_id, row.accepted_at);
   }
   purger_ = std::make_unique<Purger>(store_, term_);
-  RETURN_IF_ERROR(series_book_.Load());
+  series_book_.Load();
   folder_ = std::make_unique<SeriesFolder>(options_.series, store_, series_book_,
                                            [this] { return NowNanos(); });
   commits_ = std::make_unique<CommitLoop>(

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "libs/common/logging/logging.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "services/engine/series/point_batch.h"
@@ -25,14 +26,45 @@ int64_t BatchBytes(const RunBatch& batch) {
 
 }  // namespace
 
-absl::Status SeriesBook::Load() {
-  ASSIGN_OR_RETURN(const std::vector<JournalRow> rows, store_.ReadPointJournal());
-  absl::MutexLock lock(&mu_);
-  for (const JournalRow& row : rows) {
-    ASSIGN_OR_RETURN(const std::vector<PointEntryPtr> entries, UnpackBatch(row.bytes));
-    AddLocked(row.journal_id, entries);
+void SeriesBook::Load() {
+  for (;;) {
+    int64_t after = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      if (is_loaded_ || pending_bytes_ > kMaxPendingBytes) return;
+      after = last_id_;
+    }
+    const absl::StatusOr<std::vector<JournalRow>> rows =
+        store_.ReadPointJournal(after, kRowsPerPage);
+    if (!rows.ok()) {
+      LogWarn("the journal of metrics was not read, and is tried again",
+              {{"error", rows.status().message()}});
+      return;
+    }
+    AddPage(*rows);
   }
-  return absl::OkStatus();
+}
+
+void SeriesBook::AddPage(const std::vector<JournalRow>& rows) {
+  for (const JournalRow& row : rows) {
+    const absl::StatusOr<std::vector<PointEntryPtr>> entries = UnpackBatch(row.bytes);
+    absl::MutexLock lock(&mu_);
+    last_id_ = row.journal_id;
+    if (entries.ok()) {
+      AddLocked(row.journal_id, *entries);
+      continue;
+    }
+    ++counts_.num_damaged;
+    LogWarn("a batch in the journal of metrics is skipped",
+            {{"journal_id", row.journal_id}, {"error", entries.status().message()}});
+  }
+  absl::MutexLock lock(&mu_);
+  is_loaded_ = rows.size() < static_cast<size_t>(kRowsPerPage);
+}
+
+bool SeriesBook::is_loaded() const {
+  absl::MutexLock lock(&mu_);
+  return is_loaded_;
 }
 
 void SeriesBook::OnDurable(int64_t journal_id, const std::vector<PointEntryPtr>& entries) {
@@ -65,7 +97,7 @@ void SeriesBook::AddLocked(int64_t journal_id, const std::vector<PointEntryPtr>&
 
 bool SeriesBook::is_full() const {
   absl::MutexLock lock(&mu_);
-  return pending_bytes_ > kMaxPendingBytes;
+  return !is_loaded_ || pending_bytes_ > kMaxPendingBytes;
 }
 
 std::vector<RunBatch> SeriesBook::PendingOf(const std::string& run_id) const {

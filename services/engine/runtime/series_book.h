@@ -39,12 +39,19 @@ class SeriesBook {
   // A run is folded once it has so many points, or its oldest one waits for kMaxAge.
   static constexpr int64_t kManyPoints = 4096;
   static constexpr absl::Duration kMaxAge = absl::Seconds(5);
+  // Rows of the journal in one read. A row has a megabyte or two at most.
+  static constexpr int64_t kRowsPerPage = 32;
 
   // `store` must outlive this object.
   explicit SeriesBook(Store& store) : store_(store) {}
 
-  // Reads what an earlier engine has left in the journal.
-  absl::Status Load();
+  // Reads what an earlier engine has left in the journal, page by page. Rows that cannot be
+  // unpacked are skipped and counted. When the store fails or too much waits, the rest is for a
+  // later call. Not concurrent with itself.
+  void Load();
+  // False until the whole journal was read. Until then the book is full: a batch may not come
+  // before those of an earlier engine.
+  bool is_loaded() const;
   // Records a batch that is durable.
   void OnDurable(int64_t journal_id, const std::vector<PointEntryPtr>& entries);
   bool is_full() const;
@@ -74,6 +81,7 @@ class SeriesBook {
     int64_t num_kept = 0;
     int64_t num_dropped = 0;
     int64_t num_pending = 0;  // points in the journal
+    int64_t num_damaged = 0;  // rows of the journal that could not be unpacked
   };
   Counts counts() const;
 
@@ -85,11 +93,14 @@ class SeriesBook {
     bool is_taken = false;
   };
 
+  // Adds rows of the journal to what is pending.
+  void AddPage(const std::vector<JournalRow>& rows);
   void AddLocked(int64_t journal_id, const std::vector<PointEntryPtr>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Store& store_;
   mutable absl::Mutex mu_;
+  bool is_loaded_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_map<std::string, Pending> runs_ ABSL_GUARDED_BY(mu_);
   // Runs with batches, in the order in which their oldest came. May name runs without any.
   std::deque<std::string> by_age_ ABSL_GUARDED_BY(mu_);

@@ -42,6 +42,7 @@ void SeriesFolder::Run() {
   absl::Duration pause = kLookPeriod;
   while (Rest(pause)) {
     const absl::Time began = SteadyNow();
+    book_.Load();
     const std::vector<std::string> due = book_.TakeDue(began, kRunsPerFold);
     if (!due.empty()) {
       FoldRuns(due);

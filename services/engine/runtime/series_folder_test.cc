@@ -1,5 +1,7 @@
 #include "services/engine/runtime/series_folder.h"
 
+#include <SQLiteCpp/SQLiteCpp.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -38,6 +40,12 @@ struct Journal {
     const std::vector<Write> writes = {AppendPoints{id, PackBatch(entries)}};
     REQUIRE(store->Commit(term, writes, {}).ok());
     return id;
+  }
+
+  // Changes the database from outside of the store.
+  void Execute(const std::string& sql) {
+    SQLite::Database database(dir.path() / "lathe.db", SQLite::OPEN_READWRITE);
+    database.exec(sql);
   }
 
   TempDir dir;
@@ -89,7 +97,7 @@ TEST_CASE("SeriesFolder: the journal becomes series, and is trimmed", "[series]"
   CHECK(book.counts().num_kept == 3 * SeriesBook::kManyPoints);
   CHECK(book.counts().num_pending == 0);
   CHECK((*journal.store->FindRunSeries(kFoldedRun))->last_at == 9);
-  while (!journal.store->ReadPointJournal()->empty()) std::this_thread::yield();
+  while (!journal.store->ReadPointJournal(0, 1)->empty()) std::this_thread::yield();
 }
 
 TEST_CASE("SeriesFolder: what an engine has left in the journal is folded once", "[series]") {
@@ -110,11 +118,52 @@ TEST_CASE("SeriesFolder: what an engine has left in the journal is folded once",
       journal.Commit({ManyPoints("reward", SeriesBook::kManyPoints, kFoldedRun)});
   journal.Open();
   SeriesBook book(*journal.store);
-  REQUIRE(book.Load().ok());
+  book.Load();
+  REQUIRE(book.is_loaded());
   CHECK(book.PendingOf(kFoldedRun).size() == 2);
   SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
   AwaitFold(book, last_id);
   CHECK(LoadSeries(*journal.store, "reward").row.num_points == 2 * SeriesBook::kManyPoints);
+}
+
+TEST_CASE("SeriesFolder: rows of the journal that cannot be read are skipped and counted",
+          "[series]") {
+  Journal journal;
+  const std::string later_format("\x02 of a later release");
+  for (const std::string& bytes : {std::string("\x01\x7f"), later_format}) {
+    const std::vector<Write> writes = {
+        AppendPoints{CompletionNumber(journal.term, ++journal.count), bytes}};
+    REQUIRE(journal.store->Commit(journal.term, writes, {}).ok());
+  }
+  // More than a page.
+  int64_t last_id = 0;
+  for (int64_t step = 0; step < 3 * SeriesBook::kRowsPerPage; ++step) {
+    last_id = journal.Commit({ManyPoints("reward", step, kFoldedRun, 1)});
+  }
+  journal.Open();
+  SeriesBook book(*journal.store);
+  book.Load();
+  CHECK(book.is_loaded());
+  CHECK(book.counts().num_damaged == 2);
+  SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
+  AwaitFold(book, last_id);
+  CHECK(LoadSeries(*journal.store, "reward").row.num_points == 3 * SeriesBook::kRowsPerPage);
+}
+
+TEST_CASE("SeriesFolder: while the journal cannot be read, the book is full; then it is read",
+          "[series]") {
+  Journal journal;
+  const int64_t id = journal.Commit({ManyPoints("reward", 0, kFoldedRun)});
+  journal.Open();
+  journal.Execute("ALTER TABLE series_journal RENAME TO hidden");
+  SeriesBook book(*journal.store);
+  book.Load();
+  CHECK_FALSE(book.is_loaded());
+  CHECK(book.is_full());
+  journal.Execute("ALTER TABLE hidden RENAME TO series_journal");
+  SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
+  AwaitFold(book, id);
+  CHECK_FALSE(book.is_full());
 }
 
 TEST_CASE("SeriesFolder: a tenant has a bound of series, another has its own", "[series]") {

@@ -28,6 +28,7 @@ struct HeadsOfTest {
         book(*store),
         heads(*store, book, options) {
     REQUIRE(store->TakeLeadership().ok());
+    book.Load();
   }
 
   // Appends the points; returns how many of them were new, or the word of the error.
@@ -77,6 +78,7 @@ TEST_CASE("SeriesHeads: a repeated call is accepted and stores nothing twice", "
   const std::vector<SeriesFold> folds = {fold};
   REQUIRE(test.store->WriteSeries(folds).ok());
   SeriesBook book(*test.store);
+  book.Load();
   SeriesHeads heads(*test.store, book, {});
   const auto repeated = heads.Reserve(UserEntry(call));
   REQUIRE(repeated.ok());

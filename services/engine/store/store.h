@@ -302,8 +302,9 @@ class Store {
   // ---- Kept metrics. A write AppendPoints puts a batch into the journal. One thread of the leader
   // folds the journal into series.
 
-  // Returns the whole journal, in the order of its ids.
-  virtual absl::StatusOr<std::vector<JournalRow>> ReadPointJournal() = 0;
+  // Returns the first `max_rows` rows of the journal with an id above `after`, in that order.
+  virtual absl::StatusOr<std::vector<JournalRow>> ReadPointJournal(int64_t after,
+                                                                   int64_t max_rows) = 0;
   // Deletes the batches up to this id. Every run has folded them.
   virtual absl::Status TrimPointJournal(int64_t through) = 0;
   // Makes the folds durable in one transaction. Returns FailedPrecondition, and changes nothing, if

@@ -80,7 +80,8 @@ class SqlStore : public Store {
                                                   int64_t until, int64_t limit) override;
   absl::StatusOr<AuditPage> ExportAudit(int64_t before, int64_t after_id, int64_t limit) override;
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
-  absl::StatusOr<std::vector<JournalRow>> ReadPointJournal() override;
+  absl::StatusOr<std::vector<JournalRow>> ReadPointJournal(int64_t after,
+                                                           int64_t max_rows) override;
   absl::Status TrimPointJournal(int64_t through) override;
   absl::Status WriteSeries(std::span<const SeriesFold> folds) override;
   absl::StatusOr<std::optional<RunSeriesRow>> FindRunSeries(const std::string& run_id) override;

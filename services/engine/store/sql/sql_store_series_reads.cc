@@ -10,7 +10,8 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kReadJournal[] = "SELECT journal_id, bytes FROM series_journal ORDER BY journal_id";
+constexpr char kReadJournal[] =
+    "SELECT journal_id, bytes FROM series_journal WHERE journal_id > ? ORDER BY journal_id LIMIT ?";
 constexpr char kReadChunks[] =
     " FROM series_chunks WHERE run_id = ? AND name = ? AND level = ? AND number >= ?"
     " AND number < ? AND last_step >= ? AND first_step <= ? ORDER BY number";
@@ -40,9 +41,11 @@ SeriesRow ReadHead(Query& query) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<JournalRow>> SqlStore::ReadPointJournal() {
+absl::StatusOr<std::vector<JournalRow>> SqlStore::ReadPointJournal(int64_t after,
+                                                                   int64_t max_rows) {
   return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::vector<JournalRow>> {
     Query query = connection.Prepare(kReadJournal);
+    query.Bind(after, max_rows);
     std::vector<JournalRow> rows;
     while (query.Next()) {
       JournalRow& row = rows.emplace_back();

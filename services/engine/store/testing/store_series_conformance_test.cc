@@ -81,16 +81,20 @@ TEST_CASE("Store: batches of points survive in the order of their ids until they
   REQUIRE(harness->store().Commit(term, writes, {}).ok());
   harness->Reopen();
   Store& store = harness->store();
-  const auto rows = store.ReadPointJournal();
+  const auto rows = store.ReadPointJournal(/*after=*/0, 10);
   REQUIRE(rows.ok());
   REQUIRE(rows->size() == 2);
   CHECK(rows->at(0).journal_id == 1);
   CHECK(rows->at(0).bytes == first);
   CHECK(rows->at(1).bytes == "two");
+  CHECK(store.ReadPointJournal(0, 1)->at(0).journal_id == 1);
+  CHECK(store.ReadPointJournal(0, 1)->size() == 1);
+  CHECK(store.ReadPointJournal(1, 1)->at(0).journal_id == 2);
+  CHECK(store.ReadPointJournal(2, 1)->empty());
   REQUIRE(store.TakeLeadership().ok());
   REQUIRE(store.TrimPointJournal(1).ok());
-  REQUIRE(store.ReadPointJournal()->size() == 1);
-  CHECK(store.ReadPointJournal()->at(0).journal_id == 2);
+  REQUIRE(store.ReadPointJournal(0, 10)->size() == 1);
+  CHECK(store.ReadPointJournal(0, 10)->at(0).journal_id == 2);
 }
 
 TEST_CASE("Store: a fold is read as it was written, and replaced by the next", "[store]") {
