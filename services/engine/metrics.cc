@@ -280,7 +280,7 @@ class EngineMetrics::State : public prometheus::Registry {
     list.AddCounter("lathe_engine_metric_points_total", "points of runs' metrics",
                     static_cast<double>(points.num_dropped), {{"outcome", "dropped"}});
     list.AddCounter("lathe_engine_metric_damaged_total",
-                    "batches of runs' metrics that could not be read",
+                    "batches and folds of runs' metrics that met damaged bytes",
                     static_cast<double>(points.num_damaged));
     gauge("lathe_engine_term", "number of the current leadership", runtime_->term());
     list.AddGauge("lathe_engine_replay_divergence",

@@ -130,14 +130,26 @@ std::vector<std::string> SeriesBook::TakeDue(absl::Time now, size_t max_runs) {
 
 void SeriesBook::Folded(const std::string& run_id, int64_t through) {
   absl::MutexLock lock(&mu_);
+  RemoveLocked(run_id, through);
+}
+
+void SeriesBook::Drop(const std::string& run_id, int64_t through) {
+  absl::MutexLock lock(&mu_);
+  counts_.num_dropped += RemoveLocked(run_id, through);
+  ++counts_.num_damaged;
+}
+
+int64_t SeriesBook::RemoveLocked(const std::string& run_id, int64_t through) {
   const auto found = runs_.find(run_id);
-  if (found == runs_.end()) return;
+  if (found == runs_.end()) return 0;
+  int64_t num_removed = 0;
   Pending& run = found->second;
   while (!run.batches.empty() && run.batches.front().journal_id <= through) {
     const RunBatch& batch = run.batches.front();
     const auto runs_left = unfolded_.find(batch.journal_id);
     if (--runs_left->second == 0) unfolded_.erase(runs_left);
     const int64_t count = NumPoints(batch);
+    num_removed += count;
     run.num_points -= count;
     counts_.num_pending -= count;
     pending_bytes_ -= BatchBytes(batch);
@@ -145,12 +157,13 @@ void SeriesBook::Folded(const std::string& run_id, int64_t through) {
   }
   if (run.batches.empty()) {
     runs_.erase(found);
-    return;
+    return num_removed;
   }
   run.is_taken = false;
   run.since = SteadyNow();
   by_age_.push_back(run_id);
   if (run.num_points >= kManyPoints) large_.push_back(run_id);
+  return num_removed;
 }
 
 void SeriesBook::PutBack(const std::string& run_id) {

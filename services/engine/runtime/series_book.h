@@ -64,6 +64,8 @@ class SeriesBook {
   std::vector<std::string> TakeDue(absl::Time now, size_t max_runs);
   // The run's batches up to this id are in its series.
   void Folded(const std::string& run_id, int64_t through);
+  // The same, but the batches are lost.
+  void Drop(const std::string& run_id, int64_t through);
   // The fold failed.
   void PutBack(const std::string& run_id);
   // Returns the id up to which every batch is folded.
@@ -81,7 +83,7 @@ class SeriesBook {
     int64_t num_kept = 0;
     int64_t num_dropped = 0;
     int64_t num_pending = 0;  // points in the journal
-    int64_t num_damaged = 0;  // rows of the journal that could not be unpacked
+    int64_t num_damaged = 0;  // rows of the journal and folds that met damaged bytes
   };
   Counts counts() const;
 
@@ -93,6 +95,9 @@ class SeriesBook {
     bool is_taken = false;
   };
 
+  // Returns the number of points in them.
+  int64_t RemoveLocked(const std::string& run_id, int64_t through)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds rows of the journal to what is pending.
   void AddPage(const std::vector<JournalRow>& rows);
   void AddLocked(int64_t journal_id, const std::vector<PointEntryPtr>& entries)

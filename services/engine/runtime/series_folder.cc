@@ -43,7 +43,8 @@ void SeriesFolder::Run() {
   while (Rest(pause)) {
     const absl::Time began = SteadyNow();
     book_.Load();
-    const std::vector<std::string> due = book_.TakeDue(began, kRunsPerFold);
+    const size_t max_runs = runs_per_fold_;
+    const std::vector<std::string> due = book_.TakeDue(began, max_runs);
     if (!due.empty()) {
       FoldRuns(due);
     } else if (options_.is_on() && began >= deletes_at_ && !DeleteOld()) {
@@ -54,36 +55,50 @@ void SeriesFolder::Run() {
       trims_at_ = began + kTrimPeriod;
     }
     const absl::Duration rest = kRestsPerFold * (SteadyNow() - began);
-    pause = due.size() == kRunsPerFold ? rest : std::max(rest, kLookPeriod);
+    pause = due.size() == max_runs ? rest : std::max(rest, kLookPeriod);
   }
 }
 
 void SeriesFolder::FoldRuns(const std::vector<std::string>& run_ids) {
   std::vector<SeriesFold> folds;
-  absl::Status status;
   for (const std::string& run_id : run_ids) {
-    absl::StatusOr<SeriesFold> fold = Fold(run_id, book_.PendingOf(run_id));
-    status = fold.status();
-    if (!status.ok()) break;
-    folds.push_back(*std::move(fold));
+    const std::vector<RunBatch> batches = book_.PendingOf(run_id);
+    absl::StatusOr<SeriesFold> fold = Fold(run_id, batches);
+    if (fold.ok()) {
+      folds.push_back(*std::move(fold));
+    } else if (absl::IsDataLoss(fold.status())) {
+      // The journal cannot wait for a run whose series nobody can read any more.
+      LogError("points are dropped, because the metrics of their run are damaged",
+               {{"run", run_id}, {"error", fold.status().message()}});
+      Forget(run_id);
+      book_.Drop(run_id, batches.back().journal_id);
+    } else {
+      TryAgain(run_id, fold.status());
+    }
   }
-  if (status.ok()) status = store_.WriteSeries(folds);
+  const absl::Status status = store_.WriteSeries(folds);
   if (status.ok()) {
     FailPoint("engine.series.folded");
     for (const SeriesFold& fold : folds) {
       book_.Folded(fold.run.run_id, fold.run.folded_through);
       Evict(fold.run.run_id);
     }
+    runs_per_fold_ = std::min(2 * runs_per_fold_, kMaxRunsPerFold);
     return;
   }
-  // The store has nothing of the fold, the series in memory have.
-  LogWarn("metrics were not folded and are tried again", {{"error", status.message()}});
-  for (const std::string& run_id : run_ids) {
-    Forget(run_id);
-    book_.PutBack(run_id);
-  }
-  book_.ForgetCounts();
+  for (const SeriesFold& fold : folds) TryAgain(fold.run.run_id, status);
+  // A run that the store does not take may not hold up the others.
+  runs_per_fold_ = 1;
   Rest(kAfterFailure);
+}
+
+void SeriesFolder::TryAgain(const std::string& run_id, const absl::Status& status) {
+  LogWarn("metrics were not folded and are tried again",
+          {{"run", run_id}, {"error", status.message()}});
+  // The store has nothing of the fold, the series in memory have.
+  Forget(run_id);
+  book_.PutBack(run_id);
+  book_.ForgetCounts();
 }
 
 absl::StatusOr<SeriesFold> SeriesFolder::Fold(const std::string& run_id,

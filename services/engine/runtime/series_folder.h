@@ -20,7 +20,8 @@ namespace lathe::engine {
 
 // Folds runs that have waited or have many points, a few runs in one transaction. It rests for
 // three times as long as a fold took, so that commits get most of the store's time. A fold that
-// fails is repeated; the journal keeps its points meanwhile. Also deletes what retention no longer
+// fails is repeated; the journal keeps its points meanwhile. Points of a run whose series are
+// damaged are dropped. Also deletes what retention no longer
 // keeps. Only the leader has a folder.
 class SeriesFolder {
  public:
@@ -31,7 +32,7 @@ class SeriesFolder {
   ~SeriesFolder();
 
  private:
-  static constexpr size_t kRunsPerFold = 16;
+  static constexpr size_t kMaxRunsPerFold = 16;
   static constexpr int64_t kMaxCachedBytes = int64_t{64} << 20;
 
   struct Cached {
@@ -42,6 +43,7 @@ class SeriesFolder {
 
   void Run();
   void FoldRuns(const std::vector<std::string>& run_ids);
+  void TryAgain(const std::string& run_id, const absl::Status& status);
   // Applies what is pending to the run's series in memory.
   absl::StatusOr<SeriesFold> Fold(const std::string& run_id, const std::vector<RunBatch>& batches);
   absl::StatusOr<RunSeries*> Find(const std::string& run_id, const std::string& tenant_id);
@@ -62,6 +64,7 @@ class SeriesFolder {
   std::unordered_map<std::string, Cached> cache_;  // by run
   std::list<std::string> ages_;                    // least recently used first
   int64_t cached_bytes_ = 0;
+  size_t runs_per_fold_ = kMaxRunsPerFold;  // fewer after a failure
   int64_t trimmed_through_ = 0;
   absl::Time deletes_at_ = absl::InfinitePast();
   absl::Time trims_at_ = absl::InfinitePast();

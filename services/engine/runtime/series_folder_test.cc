@@ -166,6 +166,54 @@ TEST_CASE("SeriesFolder: while the journal cannot be read, the book is full; the
   CHECK_FALSE(book.is_full());
 }
 
+TEST_CASE("SeriesFolder: a run with damaged bytes loses its points, others and the journal go on",
+          "[series]") {
+  Journal journal;
+  int64_t id = 0;
+  for (const bool is_damaged : {false, true}) {
+    if (is_damaged) {
+      journal.Execute(
+          absl::StrCat("UPDATE series SET tail = x'7f' WHERE run_id = '", kFoldedRun, "'"));
+    }
+    SeriesBook book(*journal.store);
+    SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
+    const std::vector<PointEntryPtr> entries = {ManyPoints("reward", id, kFoldedRun),
+                                                ManyPoints("reward", id, "s1:train:1")};
+    id = journal.Commit(entries);
+    book.OnDurable(id, entries);
+    AwaitFold(book, id);
+    CHECK(book.counts().num_damaged == (is_damaged ? 1 : 0));
+    CHECK(book.counts().num_dropped == (is_damaged ? SeriesBook::kManyPoints : 0));
+  }
+  CHECK(journal.store->FindSeries("s1:train:1", "reward").value()->num_points ==
+        2 * SeriesBook::kManyPoints);
+  CHECK(journal.store->FindSeries(kFoldedRun, "reward").value()->num_points ==
+        SeriesBook::kManyPoints);
+}
+
+TEST_CASE("SeriesFolder: a run that the store does not take holds up no other", "[series]") {
+  Journal journal;
+  journal.Execute(
+      "CREATE TRIGGER refuse BEFORE INSERT ON series_runs WHEN new.run_id = 's1:train:0'"
+      " BEGIN SELECT raise(ABORT, 'refused'); END");
+  SeriesBook book(*journal.store);
+  SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
+  std::vector<PointEntryPtr> entries;
+  for (int i = 0; i < 5; ++i) {
+    entries.push_back(ManyPoints("reward", 0, absl::StrCat("s1:train:", i)));
+  }
+  const int64_t id = journal.Commit(entries);
+  book.OnDurable(id, entries);
+  for (int i = 1; i < 5; ++i) {
+    while (!book.PendingOf(absl::StrCat("s1:train:", i)).empty()) std::this_thread::yield();
+  }
+  CHECK(book.PendingOf(kFoldedRun).size() == 1);
+  CHECK(book.FoldedThrough() < id);
+  journal.Execute("DROP TRIGGER refuse");
+  AwaitFold(book, id);
+  CHECK(book.counts().num_dropped == 0);
+}
+
 TEST_CASE("SeriesFolder: a tenant has a bound of series, another has its own", "[series]") {
   Journal journal;
   SeriesBook book(*journal.store);
