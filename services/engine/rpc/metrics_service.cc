@@ -97,8 +97,8 @@ absl::Status MetricsService::CheckRun(const Caller& caller, const std::string& r
   return row ? absl::OkStatus() : NoSuch("training run", run_id, "training_run_id");
 }
 
-absl::StatusOr<PointEntryPtr> MetricsService::Reserve(
-    const Caller& caller, const v1::AppendMetricsRequest& request) const {
+absl::StatusOr<PointEntry> MetricsService::PointsOf(const Caller& caller,
+                                                    const v1::AppendMetricsRequest& request) const {
   if (!runtime_.series_options().is_on()) {
     return WithDetail(
         absl::FailedPreconditionError("this server keeps no metrics (metrics.keep is 0s)"),
@@ -107,7 +107,7 @@ absl::StatusOr<PointEntryPtr> MetricsService::Reserve(
   RETURN_IF_ERROR(CheckRun(caller, request.training_run_id()));
   ASSIGN_OR_RETURN(PointEntry entry, ValidatePoints(request, runtime_.NowNanos()));
   entry.tenant_id = caller.tenant_id;
-  return runtime_.series_heads().Reserve(std::move(entry));
+  return entry;
 }
 
 MetricsService::Reactor* MetricsService::Append(Context* context,
@@ -117,23 +117,24 @@ MetricsService::Reactor* MetricsService::Append(Context* context,
   const absl::StatusOr<Caller> caller = AuthenticateCall(keys_, *context, "Metrics.Append");
   absl::Status status = caller.status();
   if (caller.ok()) {
-    const auto entry = std::make_shared<absl::StatusOr<PointEntryPtr>>();
+    const auto entry = std::make_shared<absl::StatusOr<PointEntry>>();
     status = reads_.TryRun(
         caller->tenant_id,
-        [this, entry, request, caller = *caller] { *entry = Reserve(caller, *request); },
+        [this, entry, request, caller = *caller] { *entry = PointsOf(caller, *request); },
         [this, entry, request, response, reactor] {
           if (!entry->ok()) {
             reactor->Finish(ToGrpcStatus(entry->status()));
             return;
           }
-          runtime_.AppendPoints(**entry, [request, response, reactor](const Answer& answer) {
-            if (answer.error) {
-              reactor->Finish(ToGrpcStatus(ToStatus(*answer.error)));
-              return;
-            }
-            response->set_num_points(request->points_size());
-            reactor->Finish(grpc::Status::OK);
-          });
+          runtime_.AppendPoints(*std::move(*entry),
+                                [request, response, reactor](const Answer& answer) {
+                                  if (answer.error) {
+                                    reactor->Finish(ToGrpcStatus(ToStatus(*answer.error)));
+                                    return;
+                                  }
+                                  response->set_num_points(request->points_size());
+                                  reactor->Finish(grpc::Status::OK);
+                                });
         });
   }
   if (!status.ok()) reactor->Finish(ToGrpcStatus(status));

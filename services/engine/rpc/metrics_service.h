@@ -32,8 +32,9 @@ class MetricsService final : public v1::Metrics::CallbackService {
  private:
   // NotFound if the run is another tenant's or absent.
   absl::Status CheckRun(const Caller& caller, const std::string& run_id) const;
-  absl::StatusOr<PointEntryPtr> Reserve(const Caller& caller,
-                                        const v1::AppendMetricsRequest& request) const;
+  // Returns the points of a valid request.
+  absl::StatusOr<PointEntry> PointsOf(const Caller& caller,
+                                      const v1::AppendMetricsRequest& request) const;
   absl::Status Read(const Caller& caller, const v1::QueryMetricsRequest& request,
                     v1::QueryMetricsResponse& response) const;
 

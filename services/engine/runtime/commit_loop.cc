@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "services/engine/series/point_batch.h"
 
@@ -37,11 +38,14 @@ void CommitLoop::Enqueue(Item item) {
   queue_.push_back(std::move(item));
 }
 
-bool CommitLoop::TryEnqueue(UserPoints points) {
+absl::Status CommitLoop::TryEnqueue(UserPoints points) {
   absl::MutexLock lock(&mu_);
-  if (users_.size() >= kMaxUserPoints) return false;
+  if (users_.size() >= kMaxUserPoints) {
+    return WithDetail(absl::ResourceExhaustedError("too many points wait to be stored; try again"),
+                      "too_many_points", "points");
+  }
   users_.push_back(std::move(points));
-  return true;
+  return absl::OkStatus();
 }
 
 void CommitLoop::Run() {

@@ -67,8 +67,9 @@ class CommitLoop {
   ~CommitLoop();
 
   void Enqueue(Item item);
-  // Makes the points durable with the next group. Returns false when too many wait.
-  bool TryEnqueue(UserPoints points);
+  // Makes the points durable with one of the next groups, in the order of the calls. Returns
+  // ResourceExhausted when too many wait.
+  absl::Status TryEnqueue(UserPoints points);
 
  private:
   static constexpr size_t kMaxUserPoints = 4096;

@@ -152,9 +152,9 @@ class Runtime {
     events_.TryPushCall(Delivered{request_id, tenant_id});
   }
 
-  // Makes a user's points durable, which SeriesHeads has reserved. `done` receives an Answer, on a
-  // thread of the runtime, which it must not block.
-  void AppendPoints(PointEntryPtr entry, CallTable::Callback done);
+  // Checks a user's points, as SeriesHeads does, and makes them durable. May read the store. `done`
+  // receives an Answer, on this thread or one of the runtime, which it must not block.
+  void AppendPoints(PointEntry entry, CallTable::Callback done);
 
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }
@@ -166,7 +166,6 @@ class Runtime {
   const CoreOptions& core_options() const { return options_.core; }
   SessionTraces& traces() { return traces_; }
   SeriesBook& series_book() { return series_book_; }
-  SeriesHeads& series_heads() { return series_heads_; }
   const SeriesOptions& series_options() const { return options_.series; }
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }

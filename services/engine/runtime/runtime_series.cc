@@ -90,21 +90,24 @@ std::vector<PointEntryPtr> Runtime::PointsOf(const std::vector<CommitLoop::Item>
   return entries;
 }
 
-void Runtime::AppendPoints(PointEntryPtr entry, CallTable::Callback done) {
+void Runtime::AppendPoints(PointEntry entry, CallTable::Callback done) {
   const CallId call = calls_.Add(std::move(done), CallDeadline());
-  const auto release = [this, call, entry] {
-    series_heads_.Release(entry);
-    Answer answer;
-    answer.call = call;
-    calls_.Finish(answer);
+  if (is_disk_full_) return RefuseFull(call);
+  const auto enqueue = [this, call](const PointEntryPtr& checked) {
+    const auto release = [this, call, checked] {
+      series_heads_.Release(checked);
+      Answer answer;
+      answer.call = call;
+      calls_.Finish(answer);
+    };
+    return commits_->TryEnqueue({.entry = checked, .on_durable = release});
   };
-  if (is_disk_full_) {
-    series_heads_.Discard(*entry);
-    RefuseFull(call);
-  } else if (!commits_->TryEnqueue({.entry = entry, .on_durable = release})) {
-    series_heads_.Discard(*entry);
-    RefuseCall(call);
-  }
+  const absl::Status status = series_heads_.Append(std::move(entry), enqueue);
+  if (status.ok()) return;
+  Answer answer;
+  answer.call = call;
+  answer.error = ToErrorInfo(status);
+  calls_.Finish(answer);
 }
 
 }  // namespace lathe::engine

@@ -33,7 +33,7 @@ bool Has(const PointEntry& entry, const NamedPoint& point) {
 
 }  // namespace
 
-absl::StatusOr<PointEntryPtr> SeriesHeads::Reserve(PointEntry entry) {
+absl::Status SeriesHeads::Append(PointEntry entry, const Enqueue& enqueue) {
   if (book_.is_full()) {
     return WithDetail(absl::ResourceExhaustedError("too many points wait to be stored; try again"),
                       "too_many_points", "points");
@@ -52,11 +52,13 @@ absl::StatusOr<PointEntryPtr> SeriesHeads::Reserve(PointEntry entry) {
       absl::MutexLock lock(&mu_);
       const auto found = runs_.find(entry.run_id);
       if (found == runs_.end()) return absl::UnavailableError("too many runs append points");
-      RETURN_IF_ERROR(CheckLocked(found->second, entry, room, old));
+      ASSIGN_OR_RETURN(const auto moved, CheckLocked(found->second, entry, room, old));
       if (old.empty()) {
-        auto reserved = std::make_shared<const PointEntry>(std::move(entry));
-        found->second.in_flight.push_back(reserved);
-        return reserved;
+        const auto checked = std::make_shared<const PointEntry>(std::move(entry));
+        RETURN_IF_ERROR(enqueue(checked));
+        for (const auto& [name, head] : moved) found->second.heads[name] = head;
+        found->second.in_flight.push_back(checked);
+        return absl::OkStatus();
       }
     }
     if (!may_repeat) {
@@ -74,14 +76,6 @@ void SeriesHeads::Release(const PointEntryPtr& entry) {
   absl::MutexLock lock(&mu_);
   const auto found = runs_.find(entry->run_id);
   if (found != runs_.end()) found->second.in_flight.remove(entry);
-}
-
-void SeriesHeads::Discard(const PointEntry& entry) {
-  absl::MutexLock lock(&mu_);
-  const auto found = runs_.find(entry.run_id);
-  if (found == runs_.end()) return;
-  ages_.erase(found->second.age);
-  runs_.erase(found);
 }
 
 bool SeriesHeads::IsKnown(const PointEntry& entry) {
@@ -136,8 +130,8 @@ void SeriesHeads::MergeLocked(const std::string& run_id, std::map<std::string, H
   }
 }
 
-absl::Status SeriesHeads::CheckLocked(Run& run, const PointEntry& entry, int64_t tenant_room,
-                                      std::vector<size_t>& old) {
+absl::StatusOr<std::map<std::string, SeriesHeads::Head>> SeriesHeads::CheckLocked(
+    const Run& run, const PointEntry& entry, int64_t tenant_room, std::vector<size_t>& old) {
   std::map<std::string, Head> moved;
   int64_t num_new = 0;
   for (size_t i = 0; i < entry.points.size(); ++i) {
@@ -175,9 +169,7 @@ absl::Status SeriesHeads::CheckLocked(Run& run, const PointEntry& entry, int64_t
     }
     head->second.last_step = point.step;
   }
-  if (!old.empty()) return absl::OkStatus();
-  for (const auto& [name, head] : moved) run.heads[name] = head;
-  return absl::OkStatus();
+  return moved;
 }
 
 absl::Status SeriesHeads::DropStored(PointEntry& entry, const std::vector<size_t>& old) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <string>
@@ -25,18 +26,20 @@ class SeriesHeads {
   SeriesHeads(Store& store, SeriesBook& book, const SeriesOptions& options)
       : store_(store), book_(book), options_(options) {}
 
-  // Checks a user's points and reserves their places, in the order of the calls. Returns the points
-  // to commit: those that are stored already, because a client repeats its call, are left out. The
-  // caller must call Release or Discard with the result. May read the store. Errors, which name the
-  // point:
+  // Gives the points to the commits. Returns an error to refuse them.
+  using Enqueue = std::function<absl::Status(const PointEntryPtr&)>;
+
+  // Checks a user's points and calls `enqueue` with them, under the lock, so that points are
+  // enqueued in the order of their checks. Those that are stored already or on their way, because a
+  // client repeats its call, are left out. When `enqueue` has taken the points, the caller must
+  // call Release once they are durable; otherwise nothing has changed. May read the store. Errors,
+  // which name the point:
   //   bad_step          a point is older than the newest one of its metric and was not appended
   //   reserved_metric   the server writes this metric
   //   too_many_metrics  a run may have 500, and a tenant has a bound
-  absl::StatusOr<PointEntryPtr> Reserve(PointEntry entry);
+  absl::Status Append(PointEntry entry, const Enqueue& enqueue);
   // The entry is durable.
   void Release(const PointEntryPtr& entry);
-  // The entry is not committed: the run's heads are read again.
-  void Discard(const PointEntry& entry);
 
  private:
   static constexpr size_t kMaxRuns = 4096;
@@ -59,10 +62,12 @@ class SeriesHeads {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // True if the run is known, with all metrics of the entry.
   bool IsKnown(const PointEntry& entry);
-  // Checks the points and moves the heads. With an error, nothing has changed. `old` gets the
-  // indexes of points behind their heads; if there are any, nothing has changed either.
-  absl::Status CheckLocked(Run& run, const PointEntry& entry, int64_t tenant_room,
-                           std::vector<size_t>& old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Checks the points. Returns the heads that they move. `old` gets the indexes of points behind
+  // their heads.
+  absl::StatusOr<std::map<std::string, Head>> CheckLocked(const Run& run, const PointEntry& entry,
+                                                          int64_t tenant_room,
+                                                          std::vector<size_t>& old)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes those of the `old` points that are stored with the same value. Returns bad_step for
   // the others.
   absl::Status DropStored(PointEntry& entry, const std::vector<size_t>& old);

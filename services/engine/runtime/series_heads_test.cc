@@ -1,9 +1,11 @@
 #include "services/engine/runtime/series_heads.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,11 +35,19 @@ struct HeadsOfTest {
 
   // Appends the points; returns how many of them were new, or the word of the error.
   std::string Append(const std::vector<NamedPoint>& points) {
-    const auto entry = heads.Reserve(UserEntry(points));
-    if (!entry.ok()) return ErrorCode(entry.status());
-    if (!(*entry)->points.empty()) book.OnDurable(++last_id, {*entry});
-    heads.Release(*entry);
-    return absl::StrCat((*entry)->points.size());
+    if (absl::Status status = Enqueue(points); !status.ok()) return ErrorCode(status);
+    const PointEntryPtr entry = queue.back();
+    queue.pop_back();
+    if (!entry->points.empty()) book.OnDurable(++last_id, {entry});
+    heads.Release(entry);
+    return absl::StrCat(entry->points.size());
+  }
+
+  absl::Status Enqueue(const std::vector<NamedPoint>& points) {
+    return heads.Append(UserEntry(points), [this](const PointEntryPtr& entry) {
+      queue.push_back(entry);
+      return absl::OkStatus();
+    });
   }
 
   TempDir dir;
@@ -45,6 +55,7 @@ struct HeadsOfTest {
   SeriesBook book;
   SeriesHeads heads;
   int64_t last_id = 0;
+  std::vector<PointEntryPtr> queue;  // points that are on their way
 };
 
 TEST_CASE("SeriesHeads: steps grow, the newest may be replaced", "[series]") {
@@ -80,28 +91,60 @@ TEST_CASE("SeriesHeads: a repeated call is accepted and stores nothing twice", "
   SeriesBook book(*test.store);
   book.Load();
   SeriesHeads heads(*test.store, book, {});
-  const auto repeated = heads.Reserve(UserEntry(call));
-  REQUIRE(repeated.ok());
-  CHECK((*repeated)->points.size() == 1);
+  size_t num_new = 0;
+  CHECK(heads
+            .Append(UserEntry(call),
+                    [&](const PointEntryPtr& entry) {
+                      num_new = entry->points.size();
+                      return absl::OkStatus();
+                    })
+            .ok());
+  CHECK(num_new == 1);
 }
 
 TEST_CASE("SeriesHeads: a repetition of a call that is on its way is accepted", "[series]") {
   HeadsOfTest test;
   const std::vector<NamedPoint> call = {{.name = "reward", .value = 1, .step = 1},
                                         {.name = "reward", .value = 2, .step = 2}};
-  const auto first = test.heads.Reserve(UserEntry(call));
-  REQUIRE(first.ok());
-  const auto again = test.heads.Reserve(UserEntry(call));
-  REQUIRE(again.ok());
-  CHECK((*again)->points.size() == 1);
+  REQUIRE(test.Enqueue(call).ok());
+  REQUIRE(test.Enqueue(call).ok());
+  CHECK(test.queue[1]->points.size() == 1);
 }
 
-TEST_CASE("SeriesHeads: a call that was not committed may come again", "[series]") {
+TEST_CASE("SeriesHeads: a call that is not taken changes nothing, others stay on their way",
+          "[series]") {
   HeadsOfTest test;
-  const auto lost = test.heads.Reserve(UserEntry({{.name = "reward", .value = 1, .step = 5}}));
-  REQUIRE(lost.ok());
-  test.heads.Discard(**lost);
+  REQUIRE(test.Enqueue({{.name = "reward", .value = 1, .step = 3}}).ok());
+  CHECK(test.heads
+            .Append(UserEntry({{.name = "reward", .value = 1, .step = 5}}),
+                    [](const PointEntryPtr&) { return absl::ResourceExhaustedError("full"); })
+            .code() == absl::StatusCode::kResourceExhausted);
+  // The points on their way are not in the book, and known nevertheless.
+  CHECK(test.Append({{.name = "reward", .value = 1, .step = 2}}) == "bad_step");
   CHECK(test.Append({{.name = "reward", .value = 1, .step = 4}}) == "1");
+}
+
+TEST_CASE("SeriesHeads: points of parallel calls are on their way in the order of their steps",
+          "[series]") {
+  HeadsOfTest test;
+  std::atomic<int64_t> next_step = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        while (next_step < 2000) {
+          (void)test.Enqueue({{.name = "reward", .value = 1, .step = next_step++}});
+        }
+      });
+    }
+  }
+  REQUIRE(test.queue.size() > 1);
+  int64_t last_step = -1;
+  for (const PointEntryPtr& entry : test.queue) {
+    if (entry->points.empty()) continue;
+    CHECK(entry->points.front().step > last_step);
+    last_step = entry->points.front().step;
+  }
 }
 
 TEST_CASE("SeriesHeads: names of results and too many names are refused", "[series]") {
