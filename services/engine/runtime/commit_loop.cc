@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "services/engine/series/point_batch.h"
@@ -13,6 +14,13 @@ namespace {
 
 // Pause between attempts while the disk is full.
 constexpr absl::Duration kFullPause = absl::Milliseconds(250);
+
+absl::Status TooManyPoints(const char* whose, int64_t bytes, int64_t limit) {
+  return WithDetail(absl::ResourceExhaustedError(absl::StrFormat(
+                        "%s that wait to be stored would take %d bytes, limit is %d; try again",
+                        whose, bytes, limit)),
+                    "too_many_points", "points");
+}
 
 size_t BlobBytes(const CommitLoop::Item& item) {
   size_t bytes = 0;
@@ -39,11 +47,17 @@ void CommitLoop::Enqueue(Item item) {
 }
 
 absl::Status CommitLoop::TryEnqueue(UserPoints points) {
+  const int64_t bytes = MemoryOf(*points.entry);
   absl::MutexLock lock(&mu_);
-  if (users_.size() >= kMaxUserPoints) {
-    return WithDetail(absl::ResourceExhaustedError("too many points wait to be stored; try again"),
-                      "too_many_points", "points");
+  int64_t& of_tenant = user_bytes_[points.entry->tenant_id];
+  if (of_tenant + bytes > kMaxTenantBytes) {
+    return TooManyPoints("points of your calls", of_tenant + bytes, kMaxTenantBytes);
   }
+  if (all_user_bytes_ + bytes > kMaxUserBytes) {
+    return TooManyPoints("points of all calls", all_user_bytes_ + bytes, kMaxUserBytes);
+  }
+  of_tenant += bytes;
+  all_user_bytes_ += bytes;
   users_.push_back(std::move(points));
   return absl::OkStatus();
 }
@@ -107,8 +121,24 @@ CommitLoop::Group CommitLoop::TakeGroup() {
   Group group;
   group.items = {std::make_move_iterator(queue_.begin()), std::make_move_iterator(end)};
   queue_.erase(queue_.begin(), end);
-  group.users = std::exchange(users_, {});
+  TakeUsersLocked(group);
   return group;
+}
+
+void CommitLoop::TakeUsersLocked(Group& group) {
+  int64_t bytes = 0;
+  while (!users_.empty()) {
+    const PointEntry& entry = *users_.front().entry;
+    const int64_t size = MemoryOf(entry);
+    if (bytes > 0 && bytes + size > kMaxGroupUserBytes) return;
+    bytes += size;
+    all_user_bytes_ -= size;
+    const auto of_tenant = user_bytes_.find(entry.tenant_id);
+    of_tenant->second -= size;
+    if (of_tenant->second == 0) user_bytes_.erase(of_tenant);
+    group.users.push_back(std::move(users_.front()));
+    users_.pop_front();
+  }
 }
 
 absl::Status CommitLoop::CommitGroup(const Group& group) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,6 +28,10 @@ class CommitLoop {
  public:
   static constexpr size_t kMaxWrites = 256;
   static constexpr size_t kMaxBytes = 1 << 20;
+  // Memory of users' points that wait, of all tenants and of one, and in a transaction.
+  static constexpr int64_t kMaxUserBytes = 8 << 20;
+  static constexpr int64_t kMaxTenantBytes = 2 << 20;
+  static constexpr int64_t kMaxGroupUserBytes = 1 << 20;
 
   // One Commit of the core with the bytes that its writes name.
   struct Item {
@@ -72,8 +79,6 @@ class CommitLoop {
   absl::Status TryEnqueue(UserPoints points);
 
  private:
-  static constexpr size_t kMaxUserPoints = 4096;
-
   // All that one transaction makes durable.
   struct Group {
     std::vector<Item> items;
@@ -91,6 +96,8 @@ class CommitLoop {
   // Waits for items and takes the next group. Returns an empty group once the loop is closed and
   // its queue is empty.
   Group TakeGroup();
+  // Takes the oldest points of users, within the bound of a transaction.
+  void TakeUsersLocked(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Collects the points of a group.
   void AddPoints(Group& group);
   absl::Status CommitGroup(const Group& group);
@@ -103,7 +110,9 @@ class CommitLoop {
   const Callbacks callbacks_;
   absl::Mutex mu_;
   std::vector<Item> queue_ ABSL_GUARDED_BY(mu_);
-  std::vector<UserPoints> users_ ABSL_GUARDED_BY(mu_);
+  std::deque<UserPoints> users_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, int64_t> user_bytes_ ABSL_GUARDED_BY(mu_);  // by tenant
+  int64_t all_user_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t num_batches_ = 0;  // used by the thread alone
   NamedThread thread_;

@@ -1,6 +1,7 @@
 #include "services/engine/runtime/commit_loop.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,63 @@ TEST_CASE("CommitLoop: a full disk does not hold up the end", "[runtime]") {
   }
   REQUIRE(SetFailPointsForTest("").ok());
   CHECK(failure.code() == absl::StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("CommitLoop: users' points have bounds of bytes, in all, of a tenant and of a group",
+          "[runtime]") {
+  CommitLoopFixture f;
+  absl::Notification first_is_durable;
+  absl::Notification go_on;
+  std::vector<size_t> group_sizes;
+  int num_durable = 0;
+  int num_taken = 0;
+  {
+    CommitLoop loop(*f.store, f.term,
+                    {.on_points =
+                         [&](int64_t, const std::vector<PointEntryPtr>& entries) {
+                           group_sizes.push_back(entries.size());
+                         },
+                     .on_durable =
+                         [&](const std::vector<CommitLoop::Item>&) {
+                           first_is_durable.Notify();
+                           go_on.WaitForNotification();
+                         },
+                     .on_failure = [](const absl::Status&) { FAIL("no failure expected"); }});
+    const auto append = [&](const std::string& tenant) {
+      PointEntry entry = {.run_id = "s1:train:0", .tenant_id = tenant, .kind = EntryKind::kUsers};
+      entry.points.resize(1000, {.name = std::string(64, 'n'), .value = 1, .step = 1});
+      return loop.TryEnqueue(
+          {.entry = std::make_shared<PointEntry>(entry), .on_durable = [&] { ++num_durable; }});
+    };
+    // Enqueues calls until one is refused. Returns the message of that.
+    const auto fill = [&](const std::string& tenant) {
+      for (;;) {
+        const absl::Status status = append(tenant);
+        if (!status.ok()) {
+          CHECK(absl::IsResourceExhausted(status));
+          return std::string(status.message());
+        }
+        ++num_taken;
+      }
+    };
+    loop.Enqueue(Session(1));
+    first_is_durable.WaitForNotification();
+    CHECK(fill("t1").find("limit is 2097152") != std::string::npos);
+    CHECK(num_taken == 14);
+    // Another tenant has its own part.
+    CHECK(append("t2").ok());
+    ++num_taken;
+    std::string message;
+    for (int i = 3; message.find("all calls") == std::string::npos; ++i) {
+      REQUIRE(i < 10);
+      message = fill("t" + std::to_string(i));
+    }
+    CHECK(message.find("limit is 8388608") != std::string::npos);
+    go_on.Notify();
+  }
+  CHECK(num_durable == num_taken);
+  REQUIRE(group_sizes.size() == 9);
+  CHECK(group_sizes.front() == 7);
 }
 
 }  // namespace

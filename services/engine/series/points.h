@@ -67,7 +67,9 @@ struct RunBatch {
 inline int64_t MemoryOf(const PointEntry& entry) {
   constexpr int64_t kEntryBytes = 256;
   constexpr int64_t kPointBytes = 80;
-  return kEntryBytes + kPointBytes * static_cast<int64_t>(entry.points.size());
+  int64_t bytes = kEntryBytes + kPointBytes * static_cast<int64_t>(entry.points.size());
+  for (const NamedPoint& point : entry.points) bytes += static_cast<int64_t>(point.name.size());
+  return bytes;
 }
 
 }  // namespace lathe::engine
