@@ -100,11 +100,18 @@ bool SeriesBook::is_full() const {
   return !is_loaded_ || pending_bytes_ > kMaxPendingBytes;
 }
 
-std::vector<RunBatch> SeriesBook::PendingOf(const std::string& run_id) const {
+std::vector<RunBatch> SeriesBook::PendingOf(const std::string& run_id, int64_t max_points) const {
   absl::MutexLock lock(&mu_);
   const auto found = runs_.find(run_id);
   if (found == runs_.end()) return {};
-  return {found->second.batches.begin(), found->second.batches.end()};
+  std::vector<RunBatch> batches;
+  int64_t num_points = 0;
+  for (const RunBatch& batch : found->second.batches) {
+    num_points += NumPoints(batch);
+    if (!batches.empty() && num_points > max_points) break;
+    batches.push_back(batch);
+  }
+  return batches;
 }
 
 std::vector<std::string> SeriesBook::TakeDue(absl::Time now, size_t max_runs) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -56,8 +57,10 @@ class SeriesBook {
   void OnDurable(int64_t journal_id, const std::vector<PointEntryPtr>& entries);
   bool is_full() const;
 
-  // Returns the run's batches that may not be folded yet, in order.
-  std::vector<RunBatch> PendingOf(const std::string& run_id) const;
+  // Returns the run's oldest batches that may not be folded yet, in order: at least one, and no
+  // more once they have `max_points`.
+  std::vector<RunBatch> PendingOf(const std::string& run_id,
+                                  int64_t max_points = std::numeric_limits<int64_t>::max()) const;
 
   // Returns up to `max_runs` runs to fold, the oldest first. They are not returned again before
   // Folded or PutBack.

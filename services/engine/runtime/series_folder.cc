@@ -50,10 +50,7 @@ void SeriesFolder::Run() {
     } else if (options_.is_on() && began >= deletes_at_ && !DeleteOld()) {
       deletes_at_ = began + kDeletePeriod;
     }
-    if (began >= trims_at_) {
-      Trim();
-      trims_at_ = began + kTrimPeriod;
-    }
+    if (began >= trims_at_ && !Trim()) trims_at_ = began + kTrimPeriod;
     const absl::Duration rest = kRestsPerFold * (SteadyNow() - began);
     pause = due.size() == max_runs ? rest : std::max(rest, kLookPeriod);
   }
@@ -61,10 +58,17 @@ void SeriesFolder::Run() {
 
 void SeriesFolder::FoldRuns(const std::vector<std::string>& run_ids) {
   std::vector<SeriesFold> folds;
+  size_t num_rows = 0;
   for (const std::string& run_id : run_ids) {
-    const std::vector<RunBatch> batches = book_.PendingOf(run_id);
+    const std::vector<RunBatch> batches = book_.PendingOf(run_id, kMaxPointsPerRun);
     absl::StatusOr<SeriesFold> fold = Fold(run_id, batches);
     if (fold.ok()) {
+      const size_t more_rows = fold->series.size() + fold->chunks.size() + fold->dropped.size();
+      if (num_rows + more_rows > kMaxRowsPerFold) {
+        Write(std::exchange(folds, {}));
+        num_rows = 0;
+      }
+      num_rows += more_rows;
       folds.push_back(*std::move(fold));
     } else if (absl::IsDataLoss(fold.status())) {
       // The journal cannot wait for a run whose series nobody can read any more.
@@ -76,6 +80,11 @@ void SeriesFolder::FoldRuns(const std::vector<std::string>& run_ids) {
       TryAgain(run_id, fold.status());
     }
   }
+  Write(folds);
+}
+
+void SeriesFolder::Write(const std::vector<SeriesFold>& folds) {
+  if (folds.empty()) return;
   const absl::Status status = store_.WriteSeries(folds);
   if (status.ok()) {
     FailPoint("engine.series.folded");
@@ -174,15 +183,17 @@ void SeriesFolder::Evict(const std::string& run_id) {
   while (cached_bytes_ > kMaxCachedBytes && ages_.size() > 1) Forget(std::string(ages_.front()));
 }
 
-void SeriesFolder::Trim() {
+bool SeriesFolder::Trim() {
   const int64_t through = book_.FoldedThrough();
-  if (through <= trimmed_through_) return;
-  const absl::Status status = store_.TrimPointJournal(through);
-  if (status.ok()) {
-    trimmed_through_ = through;
-  } else {
-    LogWarn("the journal of metrics was not trimmed", {{"error", status.message()}});
+  if (through <= trimmed_through_) return false;
+  const absl::StatusOr<int64_t> num_rows = store_.TrimPointJournal(through, kMaxTrimmedRows);
+  if (!num_rows.ok()) {
+    LogWarn("the journal of metrics was not trimmed", {{"error", num_rows.status().message()}});
+    return false;
   }
+  if (*num_rows == kMaxTrimmedRows) return true;
+  trimmed_through_ = through;
+  return false;
 }
 
 bool SeriesFolder::DeleteOld() {

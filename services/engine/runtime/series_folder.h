@@ -33,6 +33,11 @@ class SeriesFolder {
 
  private:
   static constexpr size_t kMaxRunsPerFold = 16;
+  // Bounds of a transaction, which holds up commits: its rows, unless one run has more, and the
+  // points of each run.
+  static constexpr size_t kMaxRowsPerFold = 256;
+  static constexpr int64_t kMaxPointsPerRun = 2 * SeriesBook::kManyPoints;
+  static constexpr int64_t kMaxTrimmedRows = 128;
   static constexpr int64_t kMaxCachedBytes = int64_t{64} << 20;
 
   struct Cached {
@@ -43,6 +48,8 @@ class SeriesFolder {
 
   void Run();
   void FoldRuns(const std::vector<std::string>& run_ids);
+  // Makes the folds durable in one transaction.
+  void Write(const std::vector<SeriesFold>& folds);
   void TryAgain(const std::string& run_id, const absl::Status& status);
   // Applies what is pending to the run's series in memory.
   absl::StatusOr<SeriesFold> Fold(const std::string& run_id, const std::vector<RunBatch>& batches);
@@ -50,7 +57,8 @@ class SeriesFolder {
   void Forget(const std::string& run_id);
   // Measures a run that has changed and drops the least recently used ones above the bound.
   void Evict(const std::string& run_id);
-  void Trim();
+  // Deletes a piece of the journal that every run has folded. Returns whether more may be due.
+  bool Trim();
   // Deletes a piece of what is too old. Returns whether more may be due.
   bool DeleteOld();
   // Returns false at the end.

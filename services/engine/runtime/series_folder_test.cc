@@ -166,6 +166,20 @@ TEST_CASE("SeriesFolder: while the journal cannot be read, the book is full; the
   CHECK_FALSE(book.is_full());
 }
 
+TEST_CASE("SeriesBook: a fold gets the oldest batches of a run, bounded by their points",
+          "[series]") {
+  Journal journal;
+  SeriesBook book(*journal.store);
+  for (int64_t id = 1; id <= 5; ++id) book.OnDurable(id, {ManyPoints("reward", id, kFoldedRun, 3)});
+  CHECK(book.PendingOf(kFoldedRun).size() == 5);
+  REQUIRE(book.PendingOf(kFoldedRun, 7).size() == 2);
+  CHECK(book.PendingOf(kFoldedRun, 7).back().journal_id == 2);
+  CHECK(book.PendingOf(kFoldedRun, 1).size() == 1);
+  book.Folded(kFoldedRun, 2);
+  CHECK(book.PendingOf(kFoldedRun, 7).front().journal_id == 3);
+  CHECK(book.FoldedThrough() == 2);
+}
+
 TEST_CASE("SeriesFolder: a run with damaged bytes loses its points, others and the journal go on",
           "[series]") {
   Journal journal;

@@ -305,8 +305,9 @@ class Store {
   // Returns the first `max_rows` rows of the journal with an id above `after`, in that order.
   virtual absl::StatusOr<std::vector<JournalRow>> ReadPointJournal(int64_t after,
                                                                    int64_t max_rows) = 0;
-  // Deletes the batches up to this id. Every run has folded them.
-  virtual absl::Status TrimPointJournal(int64_t through) = 0;
+  // Deletes the first `max_rows` batches up to this id. Every run has folded them. Returns their
+  // number.
+  virtual absl::StatusOr<int64_t> TrimPointJournal(int64_t through, int64_t max_rows) = 0;
   // Makes the folds durable in one transaction. Returns FailedPrecondition, and changes nothing, if
   // a later batch is folded into one of the runs already: another process leads.
   virtual absl::Status WriteSeries(std::span<const SeriesFold> folds) = 0;

@@ -176,6 +176,7 @@ PostgresStore::PostgresStore(const Options& options)
       listers_(ListOptions(connection_options_), options.max_list_connections),
       writers_(connection_options_, options.max_write_connections),
       purgers_(connection_options_, /*max_connections=*/1, /*slow=*/absl::InfiniteDuration()),
+      folders_(connection_options_, /*max_connections=*/1, /*slow=*/absl::InfiniteDuration()),
       leases_(LeaseOptions(connection_options_), /*max_connections=*/1,
               /*slow=*/absl::InfiniteDuration()) {}
 
@@ -404,9 +405,10 @@ absl::Status PostgresStore::Change(const Work& work) {
   });
 }
 
-// Reads no term, because a lock of the leader's row would delay commits.
+// Reads no term, because a lock of the leader's row would delay commits. Has its own connection,
+// because a slow fold may not hold up bodies and keys.
 absl::Status PostgresStore::ChangeSeries(const Work& work) {
-  return writers_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {
+  return folders_.Run(kMaxWait, [&](PostgresConnection& connection) -> absl::Status {
     connection.Begin();
     RETURN_IF_ERROR(work(connection));
     connection.Commit();

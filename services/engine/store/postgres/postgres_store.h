@@ -91,6 +91,7 @@ class PostgresStore : public SqlStore {
   PostgresPool listers_;
   PostgresPool writers_;
   PostgresPool purgers_;
+  PostgresPool folders_;
   PostgresPool leases_;
   std::atomic<int64_t> term_ = 0;  // 0: this process is not the leader yet
   absl::Mutex write_mu_;

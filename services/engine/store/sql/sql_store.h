@@ -82,7 +82,7 @@ class SqlStore : public Store {
   absl::Status PruneAudit(const AuditPiece& piece, const AuditRow& record) override;
   absl::StatusOr<std::vector<JournalRow>> ReadPointJournal(int64_t after,
                                                            int64_t max_rows) override;
-  absl::Status TrimPointJournal(int64_t through) override;
+  absl::StatusOr<int64_t> TrimPointJournal(int64_t through, int64_t max_rows) override;
   absl::Status WriteSeries(std::span<const SeriesFold> folds) override;
   absl::StatusOr<std::optional<RunSeriesRow>> FindRunSeries(const std::string& run_id) override;
   absl::StatusOr<std::vector<SeriesRow>> ListSeries(const std::string& run_id,

@@ -11,7 +11,9 @@
 namespace lathe::engine {
 namespace {
 
-constexpr char kTrimJournal[] = "DELETE FROM series_journal WHERE journal_id <= ?";
+constexpr char kTrimJournal[] =
+    "DELETE FROM series_journal WHERE journal_id IN"
+    " (SELECT journal_id FROM series_journal WHERE journal_id <= ? ORDER BY journal_id LIMIT ?)";
 // Changes no row if a later batch is folded already. Journal ids grow from one leader to the next,
 // so this fences an engine that leads no longer.
 constexpr char kFence[] = " WHERE series_runs.folded_through <= excluded.folded_through";
@@ -77,11 +79,14 @@ absl::Status SqlStore::WriteSeries(std::span<const SeriesFold> folds) {
   });
 }
 
-absl::Status SqlStore::TrimPointJournal(int64_t through) {
-  return ChangeSeries([&](SqlConnection& connection) {
-    connection.Prepare(kTrimJournal).Bind(through).Run();
+absl::StatusOr<int64_t> SqlStore::TrimPointJournal(int64_t through, int64_t max_rows) {
+  int64_t num_deleted = 0;
+  const absl::Status status = ChangeSeries([&](SqlConnection& connection) {
+    num_deleted = connection.Prepare(kTrimJournal).Bind(through, max_rows).Run();
     return absl::OkStatus();
   });
+  if (!status.ok()) return status;
+  return num_deleted;
 }
 
 absl::StatusOr<int64_t> SqlStore::DeleteOldSeries(int64_t before, int64_t max_rows) {

@@ -92,9 +92,23 @@ TEST_CASE("Store: batches of points survive in the order of their ids until they
   CHECK(store.ReadPointJournal(1, 1)->at(0).journal_id == 2);
   CHECK(store.ReadPointJournal(2, 1)->empty());
   REQUIRE(store.TakeLeadership().ok());
-  REQUIRE(store.TrimPointJournal(1).ok());
+  CHECK(store.TrimPointJournal(1, 10).value() == 1);
   REQUIRE(store.ReadPointJournal(0, 10)->size() == 1);
   CHECK(store.ReadPointJournal(0, 10)->at(0).journal_id == 2);
+}
+
+TEST_CASE("Store: the journal of points is trimmed in pieces, the oldest first", "[store]") {
+  auto harness = MakeStoreHarness();
+  Store& store = harness->store();
+  const int64_t term = store.TakeLeadership()->term;
+  const std::vector<Write> writes = {AppendPoints{1, "a"}, AppendPoints{2, "b"},
+                                     AppendPoints{3, "c"}, AppendPoints{4, "d"}};
+  REQUIRE(store.Commit(term, writes, {}).ok());
+  CHECK(store.TrimPointJournal(/*through=*/3, 2).value() == 2);
+  CHECK(store.ReadPointJournal(0, 10)->front().journal_id == 3);
+  CHECK(store.TrimPointJournal(3, 2).value() == 1);
+  CHECK(store.TrimPointJournal(3, 2).value() == 0);
+  CHECK(store.ReadPointJournal(0, 10)->front().journal_id == 4);
 }
 
 TEST_CASE("Store: a fold is read as it was written, and replaced by the next", "[store]") {
