@@ -114,8 +114,9 @@ def test_what_is_wrong_is_named(lathe, run, tmp_path):
         answer = command(lathe, *verb, "--url", "http://127.0.0.1:1", TINKER_API_KEY="tml-x")
         assert answer.returncode == NOT_RUNNING and "cannot connect" in answer.stderr
     # The admin key of this machine goes to no other one.
-    answer = command(lathe, "runs", "--url", "http://lathe.example", "--data-dir", lathe.data_dir)
-    assert answer.returncode == USAGE and "no API key" in answer.stderr
+    for host in ("lathe.example", "127.example.org", "127.0.0.1.example.org", "unix"):
+        answer = command(lathe, "runs", "--url", f"http://{host}", "--data-dir", lathe.data_dir)
+        assert answer.returncode == USAGE and "no API key" in answer.stderr, host
 
 
 def test_top_prints_one_frame_of_all_or_of_what_a_key_may_see(lathe, run):

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
+#include "libs/common/listener/exposure.h"
 #include "libs/common/status_macros.h"
 #include "tools/lathe/exit_code.h"
 #include "tools/lathe/terminal/text.h"
@@ -23,8 +24,9 @@ std::string FromEnvironment(const char* name) {
   return value == nullptr ? "" : std::string(absl::StripAsciiWhitespace(value));
 }
 
-bool IsThisMachine(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+bool IsThisMachine(const ApiUrl& url) {
+  // IsLoopback takes "unix:80" for a socket, but a host may have that name.
+  return url.host != "unix" && IsLoopback(url.Authority());
 }
 
 }  // namespace
@@ -46,7 +48,7 @@ absl::StatusOr<ApiClient> OpenApi(const ApiOptions& options) {
   if (url.empty()) url = kDefaultUrl;
   ASSIGN_OR_RETURN(ApiUrl parsed, ParseApiUrl(std::move(url)));
   std::string key = options.api_key.empty() ? FromEnvironment("TINKER_API_KEY") : options.api_key;
-  if (key.empty() && IsThisMachine(parsed.host)) {
+  if (key.empty() && IsThisMachine(parsed)) {
     key = ReadTextFile(OpenDataDir(options.data).admin_key()).value_or("");
   }
   if (key.empty()) {
