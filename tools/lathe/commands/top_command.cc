@@ -22,6 +22,7 @@
 #include "tools/lathe/api_options.h"
 #include "tools/lathe/exit_code.h"
 #include "tools/lathe/signals.h"
+#include "tools/lathe/terminal/text.h"
 #include "tools/lathe/top/top_frame.h"
 #include "tools/lathe/top/top_keys.h"
 #include "tools/lathe/top/top_source.h"
@@ -150,6 +151,7 @@ absl::StatusOr<std::unique_ptr<TopSource>> SourceOf(const TopOptions& options) {
 }
 
 absl::Status RunTop(const TopOptions& options) {
+  UseLocale();
   Signals signals;
   // A server that closes a connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);

@@ -3,7 +3,6 @@
 #define NCURSES_NOMACROS
 #include <curses.h>
 #include <fcntl.h>
-#include <locale.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <term.h>
@@ -74,8 +73,6 @@ bool MayUseColor() {
 std::unique_ptr<Screen> Screen::Open(bool has_color) {
   const char* const type = std::getenv("TERM");
   if (type == nullptr || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return nullptr;
-  // Without it, ncurses draws characters of several bytes as several characters.
-  setlocale(LC_CTYPE, "");
   // The size is that of the terminal, whatever LINES and COLUMNS say: they do not change with it.
   use_env(FALSE);
   use_tioctl(TRUE);

@@ -96,6 +96,13 @@ bool IsUtf8Locale() {
   return false;
 }
 
+void UseLocale() {
+  const char* const own = setlocale(LC_CTYPE, "");
+  if (!IsUtf8Locale() || (own != nullptr && MB_CUR_MAX > 1)) return;
+  // ssh passes names of locales on to machines that do not have them.
+  if (setlocale(LC_CTYPE, "C.UTF-8") == nullptr) setenv("LC_ALL", "C", /*replace=*/1);
+}
+
 std::string SafeText(std::string_view text, bool is_utf8) {
   const Utf8OnThisThread utf8;
   std::string safe;

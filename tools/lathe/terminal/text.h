@@ -10,6 +10,11 @@ namespace lathe::cli {
 // take bytes of UTF-8 for control characters.
 bool IsUtf8Locale();
 
+// Makes the C library, and with it ncurses, read and write what IsUtf8Locale says, also if the
+// locale of the environment is not installed here. Changes the environment to ASCII if there is no
+// UTF-8 at all. Call it before any other thread exists.
+void UseLocale();
+
 // Returns `text` without anything that a terminal obeys instead of showing it. Control characters,
 // line ends, marks that change the direction of writing, invisible characters and bytes that are
 // not UTF-8 become escapes such as \x1b and \u202e. Without `is_utf8`, all that is not ASCII does.

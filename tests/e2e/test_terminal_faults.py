@@ -1,0 +1,97 @@
+"""`lathe runs`, `lathe logs` and `lathe top` with a server that is slow, refuses or dies within an answer."""
+
+import os
+import subprocess
+import termios
+import time
+
+import pytest
+from support.fake_api import FakeApi, answer_of
+from support.lathe_server import BIN
+from support.terminal import Terminal
+
+UNAVAILABLE, NO_PERMISSION = 69, 77
+HEBREW = "\u05e9\u05dc\u05d5\u05dd"
+ENVIRONMENT = {"LANG": "C.UTF-8", "TINKER_API_KEY": "tml-test"}
+
+
+def run_id(index):
+    return f"session{index}:train:0"
+
+
+def request(seq_id, outcome="ok"):
+    return {"request_id": f"r{seq_id}", "operation": "optim_step", "seq_id": seq_id, "outcome": outcome,
+            "tokens": 0, "group": "default", "seconds": 0.1, "stages": [],
+            "accepted_at": f"2027-01-15T{seq_id // 3600:02}:{seq_id // 60 % 60:02}:{seq_id % 60:02}Z"}
+
+
+class Runs:
+    """Answers about active runs. `faults` maps the last word of a path to what is sent instead."""
+
+    def __init__(self, count=2, name="a run"):
+        self.ids = [run_id(index) for index in range(count)]
+        self.name = name
+        self.requests = [request(2), request(1)]
+        self.faults = {}
+        self.delay = 0
+
+    def __call__(self, path):
+        time.sleep(self.delay)
+        plain, _, query = path.partition("?")
+        for end, fault in self.faults.items():
+            if plain.endswith(end):
+                return fault() if callable(fault) else fault
+        if plain == "get_server_capabilities":
+            return answer_of({"supported_models": [{"model_name": "tiny", "ready": True}]})
+        if plain == "training_runs":
+            return answer_of({"training_runs": [{"training_run_id": run, "base_model": "tiny",
+                                                   "model_owner": self.name} for run in self.ids],
+                              "cursor": {"total_count": len(self.ids)}})
+        if plain == "sessions/search":
+            return answer_of({"sessions": [{"session_id": run.split(":")[0], "display_name": self.name,
+                                            "status": {"type": "active"}} for run in self.ids]})
+        if plain.endswith("/checkpoints"):
+            return answer_of({"checkpoints": []})
+        assert plain.endswith("/requests"), path
+        return answer_of({"requests": self.requests[:int(query.removeprefix("limit="))], "complete_since": None})
+
+
+def words(verb, api, *more):
+    return [str(BIN / "lathe"), verb, *more, "--url", api.url]
+
+
+def command(verb, api, *more):
+    return subprocess.run(words(verb, api, *more), capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **ENVIRONMENT})
+
+
+@pytest.fixture
+def runs():
+    return Runs()
+
+
+@pytest.fixture
+def api(runs):
+    with FakeApi(runs) as api:
+        yield api
+
+
+def wait_until(is_true, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def top_on_terminal(api, **env):
+    return Terminal(words("top", api), 24, 100, env={**ENVIRONMENT, **env})
+
+
+def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
+    runs.name = HEBREW
+    with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:
+        terminal.wait_for(lambda text: "q quit" in text and run_id(1) in text)
+        # pyte keeps the order in which the letters came.
+        assert HEBREW in terminal.text, terminal.text
+        terminal.type("q")
+        assert terminal.wait_ended() == 0
