@@ -87,6 +87,35 @@ def top_on_terminal(api, **env):
     return Terminal(words("top", api), 24, 100, env={**ENVIRONMENT, **env})
 
 
+@pytest.mark.parametrize("how", ["key", "signal"])
+def test_top_ends_within_a_call_of_a_slow_read(runs, api, how):
+    runs.ids = [run_id(index) for index in range(10)]
+    with top_on_terminal(api) as terminal:
+        terminal.wait_for("q quit")
+        asked = len(api.asked)
+        runs.delay = 2
+        wait_until(lambda: len(api.asked) > asked)
+        asked = len(api.asked)
+        terminal.type("q") if how == "key" else terminal.interrupt()
+        assert terminal.wait_ended() == 0
+        assert len(api.asked) <= asked + 1
+
+
+def test_a_person_can_end_a_first_read_that_hangs(runs, api):
+    runs.faults["get_server_capabilities"] = runs.faults["/requests"] = None
+    for verb, more in (("top", []), ("logs", [run_id(0), "-f"])):
+        asked = len(api.asked)
+        with Terminal(words(verb, api, *more), 24, 80, env=ENVIRONMENT) as terminal:
+            wait_until(lambda: len(api.asked) > asked)
+            terminal.interrupt()
+            assert terminal.wait_ended() == 0, (verb, terminal.text)
+    asked = len(api.asked)
+    with Terminal(words("top", api, "--once"), 24, 80, env=ENVIRONMENT) as terminal:
+        wait_until(lambda: len(api.asked) > asked)
+        terminal.type("\x03")
+        assert terminal.wait_ended() == -2
+
+
 def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
     runs.name = HEBREW
     with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:

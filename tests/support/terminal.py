@@ -25,7 +25,7 @@ class Terminal:
         self._set_size(rows, columns)
         self.process = subprocess.Popen(
             words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=self._become_foreground,
             env={**os.environ, "TERM": "linux", "LANG": "C.UTF-8",
                  # What a shell may export. The size of the terminal is another one.
                  "LINES": "50", "COLUMNS": "132", **(env or {})})
@@ -39,6 +39,11 @@ class Terminal:
             self.process.kill()
         self.process.wait()
         os.close(self.master)
+
+    def _become_foreground(self):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # A test that runs in the background of a script has inherited that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def _set_size(self, rows, columns):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -63,6 +63,7 @@ class LogPrinter {
     absl::Duration pause = kFollowPeriod;
     while (std::ferror(stdout) == 0 && signals.Wait(pause) != SignalEvent::kStop) {
       absl::StatusOr<std::vector<LogEntry>> entries = ReadNew();
+      if (absl::IsCancelled(entries.status())) break;
       if (!entries.ok() && !IsPassing(entries.status())) return entries.status();
       pause = entries.ok() ? kFollowPeriod : PauseAfter(entries.status());
       if (!entries.ok()) continue;
@@ -164,6 +165,8 @@ absl::Status LogsCommand(int argc, const char* const* argv) {
   Signals signals;
   // A server that closes a connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
+  api.SetLimits(absl::InfiniteFuture(),
+                [&signals] { return signals.Wait(absl::ZeroDuration()) == SignalEvent::kStop; });
   RETURN_IF_ERROR(printer.PrintNewest());
   return printer.Follow(signals);
 }

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +48,8 @@ class TopPoller {
     state_.Add(std::move(first), absl::Now(), SteadyNow());
     thread_ = std::make_unique<PeriodicTask>("top-poll", kTick, [this] { ReadIfDue(); });
   }
+  // Stops a call that is running.
+  ~TopPoller() { is_stopped_ = true; }
 
   void Pause(bool is_paused) {
     const absl::MutexLock lock(&mu_);
@@ -70,7 +74,8 @@ class TopPoller {
   void ReadIfDue() {
     if (!IsDue()) return;
     const absl::Time begin = SteadyNow();
-    absl::StatusOr<v1::GetStatusResponse> status = source_.Read();
+    absl::StatusOr<v1::GetStatusResponse> status =
+        source_.Read([this] { return is_stopped_.load(); });
     const absl::Time end = SteadyNow();
     const absl::Duration pause = std::max(period_, (end - begin) * (kReadShare - 1));
     const absl::MutexLock lock(&mu_);
@@ -85,6 +90,7 @@ class TopPoller {
   }
 
   TopSource& source_;
+  std::atomic<bool> is_stopped_ = false;
   const absl::Duration period_;
   mutable absl::Mutex mu_;
   TopState state_ ABSL_GUARDED_BY(mu_);
@@ -150,22 +156,33 @@ absl::StatusOr<std::unique_ptr<TopSource>> SourceOf(const TopOptions& options) {
   return std::make_unique<ApiTopSource>(std::move(api));
 }
 
+absl::Status PrintOnce(const TopOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<TopSource> source, SourceOf(options));
+  ASSIGN_OR_RETURN(v1::GetStatusResponse status, source->Read(nullptr));
+  TopState state;
+  state.Add(std::move(status), absl::Now(), SteadyNow());
+  PrintFrame(TopFrame(state, {.size = {.columns = SizeOf(STDOUT_FILENO).columns}}));
+  return absl::OkStatus();
+}
+
 absl::Status RunTop(const TopOptions& options) {
   UseLocale();
-  Signals signals;
   // A server that closes a connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
+  const bool is_live = !options.is_once && isatty(STDOUT_FILENO) != 0;
+  if (!is_live) return PrintOnce(options);
+  std::optional<Signals> signals(std::in_place);
   ASSIGN_OR_RETURN(const std::unique_ptr<TopSource> source, SourceOf(options));
-  ASSIGN_OR_RETURN(v1::GetStatusResponse first, source->Read());
-  if (options.is_once || isatty(STDOUT_FILENO) == 0) {
-    TopState state;
-    state.Add(std::move(first), absl::Now(), SteadyNow());
-    PrintFrame(TopFrame(state, {.size = {.columns = SizeOf(STDOUT_FILENO).columns}}));
-    return absl::OkStatus();
-  }
+  ASSIGN_OR_RETURN(v1::GetStatusResponse first, source->Read([&signals] {
+    return signals->Wait(absl::ZeroDuration()) == SignalEvent::kStop;
+  }));
   TopPoller poller(*source, std::max(options.period, source->period()), std::move(first));
-  const std::unique_ptr<Screen> screen = Screen::Open(MayUseColor());
-  screen == nullptr ? RunAsText(poller, signals) : RunOnScreen(poller, *screen, signals);
+  {
+    const std::unique_ptr<Screen> screen = Screen::Open(MayUseColor());
+    screen == nullptr ? RunAsText(poller, *signals) : RunOnScreen(poller, *screen, *signals);
+  }
+  // The end of the poller may wait for a name server. From here on Ctrl-C ends the process at once.
+  signals.reset();
   return absl::OkStatus();
 }
 

@@ -45,18 +45,12 @@ bool IsNumericHost(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-// Returns whole seconds, because OpenSSL waits until a time_t.
-time_t WallDeadline(absl::Time deadline) {
-  const absl::Duration left = std::max(deadline - SteadyNow(), absl::ZeroDuration());
-  return std::time(nullptr) + absl::ToInt64Seconds(absl::Ceil(left, absl::Seconds(1))) + 1;
-}
-
-// Waits until an operation that wants a retry can go on.
+// Waits up to a second until an operation that wants a retry can go on.
 absl::Status AwaitRetry(BIO* bio, absl::Time deadline, const char* what) {
   if (!BIO_should_retry(bio)) {
     return absl::UnavailableError(absl::StrCat("cannot ", what, ": ", LastReason()));
   }
-  if (SteadyNow() < deadline && BIO_wait(bio, WallDeadline(deadline), kNapMs) >= 0) {
+  if (SteadyNow() < deadline && BIO_wait(bio, std::time(nullptr) + 1, kNapMs) >= 0) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(absl::StrCat("cannot ", what, " in time"));
@@ -186,10 +180,20 @@ BIO* ApiClient::Connector() const {
   return bio;
 }
 
+void ApiClient::SetLimits(absl::Time deadline, std::function<bool()> is_stopped) {
+  deadline_ = deadline;
+  is_stopped_ = std::move(is_stopped);
+}
+
+absl::Status ApiClient::CheckStopped() const {
+  return is_stopped_ && is_stopped_() ? absl::CancelledError("") : absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ApiClient::Exchange(const std::string& request, absl::Time deadline) {
   const ConnectionPtr bio(Connector());
   BIO_set_nbio(bio.get(), 1);
   while (BIO_do_connect(bio.get()) <= 0) {
+    RETURN_IF_ERROR(CheckStopped());
     RETURN_IF_ERROR(AwaitRetry(bio.get(), deadline, "connect"));
   }
   std::size_t num_sent = 0;
@@ -197,7 +201,9 @@ absl::StatusOr<std::string> ApiClient::Exchange(const std::string& request, absl
     const int sent = BIO_write(bio.get(), request.data() + num_sent,
                                static_cast<int>(request.size() - num_sent));
     if (sent > 0) num_sent += static_cast<std::size_t>(sent);
-    if (sent <= 0) RETURN_IF_ERROR(AwaitRetry(bio.get(), deadline, "send"));
+    if (sent > 0) continue;
+    RETURN_IF_ERROR(CheckStopped());
+    RETURN_IF_ERROR(AwaitRetry(bio.get(), deadline, "send"));
   }
   std::string answer;
   char piece[16384];
@@ -206,6 +212,7 @@ absl::StatusOr<std::string> ApiClient::Exchange(const std::string& request, absl
     if (got > 0) answer.append(piece, static_cast<std::size_t>(got));
     if (got > 0) continue;
     if (!BIO_should_retry(bio.get()) && !answer.empty()) break;
+    RETURN_IF_ERROR(CheckStopped());
     RETURN_IF_ERROR(AwaitRetry(bio.get(), deadline, "read the answer"));
   }
   ERR_clear_error();
@@ -219,7 +226,8 @@ absl::StatusOr<Json> ApiClient::Call(const std::string& method, const std::strin
                    "\r\nX-API-Key: ", api_key_,
                    "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
                    "\r\nConnection: close\r\n\r\n", body);
-  ASSIGN_OR_RETURN(const std::string text, Exchange(request, deadline));
+  RETURN_IF_ERROR(CheckStopped());
+  ASSIGN_OR_RETURN(const std::string text, Exchange(request, std::min(deadline, deadline_)));
   return ParseApiAnswer(text);
 }
 

@@ -3,6 +3,7 @@
 
 #include <openssl/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,11 @@ class ApiClient {
   static absl::StatusOr<ApiClient> Create(ApiUrl url, const std::string& ca_file,
                                           std::string api_key);
 
+  // Bounds all later calls together: they end at `deadline` (SteadyNow) at the latest, and as
+  // Cancelled about a second after `is_stopped` (null: never) returns true. It is called on the
+  // thread of the call, but not while the system looks for the server's address.
+  void SetLimits(absl::Time deadline, std::function<bool()> is_stopped);
+
   // Sends `body` (null: none) to /api/v1/`path`. Returns the JSON of a 2xx answer. Errors:
   // Unavailable without an answer, DeadlineExceeded after `deadline` (SteadyNow), and for another
   // answer a code that says the same, with its words and RetryAfter: Unavailable for 5xx,
@@ -55,9 +61,12 @@ class ApiClient {
                             const std::string& body, absl::Time deadline);
   absl::StatusOr<std::string> Exchange(const std::string& request, absl::Time deadline);
   BIO* Connector() const;
+  absl::Status CheckStopped() const;
 
   const ApiUrl url_;
   const std::string api_key_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  std::function<bool()> is_stopped_;
   // Null without TLS.
   std::unique_ptr<SSL_CTX, ContextDeleter> tls_;
 };

@@ -37,6 +37,15 @@ TEST_CASE("An answer is its JSON, or an error that says what to do", "[selftest]
   CHECK(RetryAfter(down) == absl::ZeroDuration());
 }
 
+TEST_CASE("A client makes no calls after its end or its deadline", "[selftest]") {
+  ApiClient api = *ApiClient::Create(*ParseApiUrl("http://127.0.0.1:1"), "", "key");
+  const absl::Time later = SteadyNow() + absl::Minutes(1);
+  api.SetLimits(later, [] { return true; });
+  CHECK(absl::IsCancelled(api.Get("x", later).status()));
+  api.SetLimits(later, [] { return false; });
+  CHECK(absl::IsUnavailable(api.Get("x", later).status()));
+}
+
 TEST_CASE("The words of a refusal cannot do anything to a terminal", "[selftest]") {
   const absl::Status status =
       ParseApiAnswer("HTTP/1.1 404 Not Found\r\n\r\n{\"error\": {\"message\": \"no \\u001b[2J\"}}")

@@ -13,13 +13,16 @@ namespace lathe::cli {
 namespace {
 
 constexpr absl::Duration kStatusTimeout = absl::Seconds(2);
+// Maximum time of all calls of a read together.
+constexpr absl::Duration kReadTimeout = absl::Seconds(15);
 constexpr int kMaxRunsShown = 50;
 constexpr int kMaxRunsAsked = 10;
 constexpr int kRequestsAsked = 100;
 
 }  // namespace
 
-absl::StatusOr<v1::GetStatusResponse> AdminTopSource::Read() {
+absl::StatusOr<v1::GetStatusResponse> AdminTopSource::Read(const std::function<bool()>&) {
+  // A call so short need not be stopped.
   return client_.GetStatus(kStatusTimeout);
 }
 
@@ -53,7 +56,8 @@ absl::Status ApiTopSource::ReadRunsInto(v1::GetStatusResponse& status) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::GetStatusResponse> ApiTopSource::Read() {
+absl::StatusOr<v1::GetStatusResponse> ApiTopSource::Read(const std::function<bool()>& is_stopped) {
+  api_.SetLimits(SteadyNow() + kReadTimeout, is_stopped);
   v1::GetStatusResponse status;
   RETURN_IF_ERROR(ReadGroups(status));
   RETURN_IF_ERROR(ReadRunsInto(status));

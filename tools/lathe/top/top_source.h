@@ -1,6 +1,7 @@
 // Sources of the data of `lathe top`.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,8 +15,9 @@ namespace lathe::cli {
 class TopSource {
  public:
   virtual ~TopSource() = default;
-  // Takes seconds at most.
-  virtual absl::StatusOr<v1::GetStatusResponse> Read() = 0;
+  // Takes 15 s at most. Ends within 2 s, perhaps as Cancelled, once `is_stopped` (null: never)
+  // returns true. Only the system's search for the server's address can take longer.
+  virtual absl::StatusOr<v1::GetStatusResponse> Read(const std::function<bool()>& is_stopped) = 0;
   // Pause between two reads that costs the server little.
   virtual absl::Duration period() const = 0;
 };
@@ -25,7 +27,7 @@ class AdminTopSource : public TopSource {
  public:
   explicit AdminTopSource(const DataDir& dir) : client_(dir) {}
 
-  absl::StatusOr<v1::GetStatusResponse> Read() override;
+  absl::StatusOr<v1::GetStatusResponse> Read(const std::function<bool()>& is_stopped) override;
   absl::Duration period() const override { return absl::Seconds(1); }
 
  private:
@@ -38,7 +40,7 @@ class ApiTopSource : public TopSource {
  public:
   explicit ApiTopSource(ApiClient api) : api_(std::move(api)) {}
 
-  absl::StatusOr<v1::GetStatusResponse> Read() override;
+  absl::StatusOr<v1::GetStatusResponse> Read(const std::function<bool()>& is_stopped) override;
   absl::Duration period() const override { return absl::Seconds(5); }
 
  private:
