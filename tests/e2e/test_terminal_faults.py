@@ -116,6 +116,23 @@ def test_a_person_can_end_a_first_read_that_hangs(runs, api):
         assert terminal.wait_ended() == -2
 
 
+@pytest.mark.parametrize("answer", [
+    b"", b"HTTP/1.", b"HTTP/1.1", b"HTTP/1.1 200 OK\r\nContent-Le", answer_of({"requests": []})[:-3]])
+def test_a_follower_goes_on_after_an_answer_that_was_cut(runs, api, answer):
+    process = subprocess.Popen(words("logs", api, run_id(0), "-f"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env={**os.environ, **ENVIRONMENT})
+    assert "optim_step seq 1: ok" in process.stdout.readline()
+    assert "optim_step seq 2: ok" in process.stdout.readline()
+    runs.faults["/requests"] = answer
+    assert "no answer since" in process.stderr.readline()
+    runs.requests.insert(0, request(3))
+    runs.faults.clear()
+    assert "answers again" in process.stderr.readline()
+    assert "optim_step seq 3: ok" in process.stdout.readline()
+    process.send_signal(2)
+    assert process.wait(30) == 0
+
+
 def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
     runs.name = HEBREW
     with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:

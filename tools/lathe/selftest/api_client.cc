@@ -7,7 +7,9 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -24,7 +26,7 @@ namespace {
 
 constexpr std::size_t kMaxJsonBytes = 16 << 20;
 constexpr std::size_t kMaxRefusal = 500;
-constexpr int kMaxRetryAfterSeconds = 3600;
+constexpr uint64_t kMaxRetryAfterSeconds = 3600;
 // OpenSSL polls a socket that is not ready this often.
 constexpr unsigned kNapMs = 20;
 
@@ -74,18 +76,22 @@ absl::StatusCode CodeOf(int http_status) {
   }
 }
 
-// Returns the seconds of Retry-After; zero if the head has none.
-absl::Duration RetryAfterOf(const std::string& head) {
-  constexpr char kName[] = "\r\nretry-after:";
+// Returns the number in the line `name` (lower case) of a head.
+std::optional<uint64_t> NumberIn(const std::string& head, const std::string& name) {
   const std::string lower = absl::AsciiStrToLower(head);
-  const std::size_t at = lower.find(kName);
-  if (at == std::string::npos) return absl::ZeroDuration();
-  const std::size_t begin = at + sizeof(kName) - 1;
-  int seconds = 0;
-  const bool is_number =
-      absl::SimpleAtoi(lower.substr(begin, lower.find("\r\n", begin) - begin), &seconds);
-  return is_number ? absl::Seconds(std::clamp(seconds, 0, kMaxRetryAfterSeconds))
-                   : absl::ZeroDuration();
+  const std::string start = absl::StrCat("\r\n", name, ":");
+  const std::size_t at = lower.find(start);
+  if (at == std::string::npos) return std::nullopt;
+  const std::size_t begin = at + start.size();
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(lower.substr(begin, lower.find("\r\n", begin) - begin), &number)) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+absl::Duration RetryAfterOf(const std::string& head) {
+  return absl::Seconds(std::min(NumberIn(head, "retry-after").value_or(0), kMaxRetryAfterSeconds));
 }
 
 absl::Status RefusalOf(int http_status, const std::string& head, const std::string& body) {
@@ -103,15 +109,24 @@ absl::Status RefusalOf(int http_status, const std::string& head, const std::stri
 }  // namespace
 
 absl::StatusOr<Json> ParseApiAnswer(const std::string& text) {
+  constexpr std::size_t kStatusEnd = 12;
   int status = 0;
-  if (text.compare(0, 7, "HTTP/1.") != 0 || !absl::SimpleAtoi(text.substr(9, 3), &status)) {
-    return absl::UnavailableError("the answer is not HTTP");
+  if (text.size() < kStatusEnd || text.compare(0, 7, "HTTP/1.") != 0 ||
+      !absl::SimpleAtoi(text.substr(9, 3), &status)) {
+    return absl::UnavailableError("the answer is not HTTP, or was cut");
   }
   const std::size_t end_of_head = text.find("\r\n\r\n");
-  const bool has_body = end_of_head != std::string::npos;
-  const std::string body = has_body ? text.substr(end_of_head + 4) : "";
-  if (status / 100 == 2) return ParseJson(body, "the answer");
-  return RefusalOf(status, text.substr(0, has_body ? end_of_head + 2 : text.size()), body);
+  if (end_of_head == std::string::npos) {
+    return absl::UnavailableError("the answer was cut within its head");
+  }
+  const std::string head = text.substr(0, end_of_head + 2);
+  const std::string body = text.substr(end_of_head + 4);
+  if (const std::size_t length = NumberIn(head, "content-length").value_or(0);
+      body.size() < length) {
+    return absl::UnavailableError(
+        absl::StrCat("the answer was cut: ", body.size(), " of ", length, " bytes"));
+  }
+  return status / 100 == 2 ? ParseJson(body, "the answer") : RefusalOf(status, head, body);
 }
 
 std::string ApiUrl::Authority() const {

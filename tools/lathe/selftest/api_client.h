@@ -28,7 +28,8 @@ struct ApiUrl {
 // Error usage unless `url` has that form.
 absl::StatusOr<ApiUrl> ParseApiUrl(std::string url);
 
-// Returns the JSON of a whole HTTP answer with a status of 2xx; else the error of ApiClient.
+// Returns the JSON of an HTTP answer with a status of 2xx; else the error of ApiClient: Unavailable
+// if the end of the answer is missing.
 absl::StatusOr<Json> ParseApiAnswer(const std::string& text);
 
 class ApiClient {

@@ -27,7 +27,7 @@ TEST_CASE("What is no URL of an API is refused", "[selftest]") {
 
 TEST_CASE("An answer is its JSON, or an error that says what to do", "[selftest]") {
   CHECK(ParseApiAnswer("HTTP/1.1 200 OK\r\n\r\n[1]")->size() == 1);
-  CHECK(absl::IsUnavailable(ParseApiAnswer("SSH-2.0-x").status()));
+  CHECK(absl::IsUnavailable(ParseApiAnswer("SSH-2.0-x-and-more").status()));
   const absl::Status busy =
       ParseApiAnswer("HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX: 1\r\n\r\n{}").status();
   CHECK(absl::IsResourceExhausted(busy));
@@ -35,6 +35,15 @@ TEST_CASE("An answer is its JSON, or an error that says what to do", "[selftest]
   const absl::Status down = ParseApiAnswer("HTTP/1.1 503 Away\r\n\r\n").status();
   CHECK(absl::IsUnavailable(down));
   CHECK(RetryAfter(down) == absl::ZeroDuration());
+}
+
+TEST_CASE("An answer without its end is no answer", "[selftest]") {
+  const std::string whole = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]";
+  REQUIRE(ParseApiAnswer(whole).ok());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    CHECK(absl::IsUnavailable(ParseApiAnswer(whole.substr(0, size)).status()));
+  }
 }
 
 TEST_CASE("A client makes no calls after its end or its deadline", "[selftest]") {
