@@ -133,6 +133,19 @@ def test_a_follower_goes_on_after_an_answer_that_was_cut(runs, api, answer):
     assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("how", ["\x1c", 6])
+def test_a_terminal_is_given_back_whatever_ends_top(api, how):
+    with top_on_terminal(api, TERM="xterm") as terminal:
+        before = termios.tcgetattr(terminal.master)
+        terminal.wait_for("q quit")
+        assert termios.tcgetattr(terminal.master) != before
+        terminal.type(how) if isinstance(how, str) else terminal.process.send_signal(how)
+        assert terminal.wait_ended() == (-3 if how == "\x1c" else -6)
+        assert termios.tcgetattr(terminal.master) == before
+        # Leaves the alternate screen, and shows the cursor.
+        assert b"\x1b[?1049l" in terminal.received and b"\x1b[?25h" in terminal.received
+
+
 def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
     runs.name = HEBREW
     with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:

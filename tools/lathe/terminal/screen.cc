@@ -4,12 +4,19 @@
 #include <curses.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <term.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
 
 #include "tools/lathe/terminal/text.h"
@@ -57,6 +64,70 @@ void StartColors() {
   init_pair(static_cast<short>(Mood::kBad), COLOR_RED, kOwnBackground);
 }
 
+// Gives the terminal back when the process dies, without ncurses: a signal may have come within it.
+struct Rescue {
+  termios modes = {};
+  // Standard error as it was; negative: it was left alone.
+  int standard_error = -1;
+  std::array<char, 256> text = {};
+  std::size_t size = 0;
+  std::terminate_handler terminate = nullptr;
+  std::atomic<bool> is_needed = false;
+};
+Rescue rescue;
+
+constexpr int kDeadlySignals[] = {SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
+int AppendToRescue(int character) {
+  if (rescue.size < rescue.text.size()) {
+    rescue.text[rescue.size++] = static_cast<char>(character);
+  }
+  return character;
+}
+
+// Calls only functions that a signal handler may call.
+void GiveBack() {
+  if (!rescue.is_needed.exchange(false)) return;
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, rescue.text.data(), rescue.size);
+  tcsetattr(STDIN_FILENO, TCSANOW, &rescue.modes);
+  if (rescue.standard_error >= 0) dup2(rescue.standard_error, STDERR_FILENO);
+}
+
+void DieOf(int signal) {
+  GiveBack();
+  // SA_RESETHAND has restored the default, which ends the process when the handler returns.
+  raise(signal);
+}
+
+// `modes` are those before ncurses.
+void PrepareRescue(const termios& modes, int standard_error) {
+  rescue.modes = modes;
+  rescue.standard_error = standard_error;
+  rescue.size = 0;
+  // Attributes, keypad, cursor and the alternate screen.
+  for (const char* const name : {"sgr0", "rmkx", "cnorm", "rmcup"}) {
+    const char* const text = tigetstr(name);
+    // tigetstr returns -1 for a name that is no string.
+    if (text != nullptr && reinterpret_cast<intptr_t>(text) != -1) tputs(text, 1, AppendToRescue);
+  }
+  rescue.is_needed = true;
+  // Standard error tells of an exception that nobody catches, so it must be back before.
+  rescue.terminate = std::set_terminate([] {
+    GiveBack();
+    rescue.terminate();
+  });
+  struct sigaction action = {};
+  action.sa_handler = DieOf;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : kDeadlySignals) sigaction(signal, &action, nullptr);
+}
+
+void EndRescue() {
+  rescue.is_needed = false;
+  std::set_terminate(rescue.terminate);
+  for (const int signal : kDeadlySignals) std::signal(signal, SIG_DFL);
+}
+
 }  // namespace
 
 TerminalSize SizeOf(int fd) {
@@ -73,6 +144,8 @@ bool MayUseColor() {
 std::unique_ptr<Screen> Screen::Open(bool has_color) {
   const char* const type = std::getenv("TERM");
   if (type == nullptr || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return nullptr;
+  termios modes = {};
+  if (tcgetattr(STDIN_FILENO, &modes) != 0) return nullptr;
   // The size is that of the terminal, whatever LINES and COLUMNS say: they do not change with it.
   use_env(FALSE);
   use_tioctl(TRUE);
@@ -89,6 +162,7 @@ std::unique_ptr<Screen> Screen::Open(bool has_color) {
   nodelay(stdscr, TRUE);
   set_escdelay(kEscapeDelayMs);
   curs_set(0);
+  PrepareRescue(modes, screen->standard_error_);
   return screen;
 }
 
@@ -102,6 +176,7 @@ Screen::Screen(bool has_color) : has_color_(has_color) {
 }
 
 Screen::~Screen() {
+  EndRescue();
   endwin();
   if (standard_error_ < 0) return;
   dup2(standard_error_, STDERR_FILENO);
