@@ -146,6 +146,32 @@ def test_a_terminal_is_given_back_whatever_ends_top(api, how):
         assert b"\x1b[?1049l" in terminal.received and b"\x1b[?25h" in terminal.received
 
 
+def test_a_run_that_was_deleted_meanwhile_fails_no_other(runs, api):
+    runs.faults[f"{run_id(0)}/requests"] = answer_of({"error": {"message": "gone"}}, 404)
+    listed = command("runs", api)
+    assert listed.returncode == 0, listed.stderr
+    deleted, other = listed.stdout.splitlines()[1:]
+    assert " - " in deleted and " seq 2 " in other
+    frame = command("top", api, "--once")
+    assert frame.returncode == 0 and run_id(1) in frame.stdout, frame.stderr
+
+
+def test_a_list_is_printed_without_the_steps_that_the_server_refuses(runs, api):
+    runs.faults["/requests"] = answer_of({"error": {"message": "slower"}}, 429, "Retry-After: 7\r\n")
+    listed = command("runs", api)
+    assert listed.returncode == UNAVAILABLE and "answered 429: slower" in listed.stderr
+    assert run_id(0) in listed.stdout and run_id(1) in listed.stdout
+    assert sum(path.endswith("/requests?limit=50") for path in api.asked) == 1
+    frame = command("top", api, "--once")
+    assert frame.returncode == 0 and run_id(1) in frame.stdout, frame.stderr
+    assert sum(path.endswith("/requests?limit=100") for path in api.asked) == 1
+
+
+def test_the_exit_code_says_that_a_key_may_not_read(runs, api):
+    runs.faults["training_runs"] = answer_of({"error": {"message": "scope"}}, 403)
+    assert command("runs", api).returncode == NO_PERMISSION
+
+
 def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
     runs.name = HEBREW
     with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:

@@ -58,7 +58,10 @@ int ExitCodeOf(const absl::Status& status) {
   const auto* named = std::find_if(std::begin(kNamedExits), std::end(kNamedExits),
                                    [&](const NamedExit& exit) { return exit.word == word; });
   if (named != std::end(kNamedExits)) return named->exit_code;
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+      absl::IsResourceExhausted(status)) {
+    return kExitUnavailable;
+  }
   if (absl::IsPermissionDenied(status)) return kExitPermission;
   return IsUserError(status) ? kExitUsage : kExitSoftware;
 }

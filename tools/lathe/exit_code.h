@@ -14,9 +14,9 @@ namespace lathe::cli {
 //   73 data_dir_in_use, cannot_create
 //   77 permission
 //   78 model_missing, not_a_model, checkpoint_missing, bad_model_name, configuration
-// Any other word is mapped by status code: 69 for Unavailable and DeadlineExceeded, 77 for
-// PermissionDenied, 2 for other user errors (IsUserError), 70 for the rest. OK and Cancelled
-// give 0, and the status of EndWith gives its exit code.
+// Any other word is mapped by status code: 69 for Unavailable, DeadlineExceeded and
+// ResourceExhausted, 77 for PermissionDenied, 2 for other user errors (IsUserError), 70 for the
+// rest. OK and Cancelled give 0, and the status of EndWith gives its exit code.
 int ExitCodeOf(const absl::Status& status);
 
 // Returns a status of a command that did what it should and ends with `exit_code`. Report prints

@@ -87,8 +87,11 @@ absl::StatusOr<Json> ReadRequests(ApiClient& api, const std::string& run_id, int
 
 absl::Status ReadLastSteps(ApiClient& api, std::vector<ListedRun>& runs) {
   for (std::size_t index = 0; index < std::min(runs.size(), kMaxStepCalls); ++index) {
-    ASSIGN_OR_RETURN(const Json requests, ReadRequests(api, runs[index].id(), kRequestsForStep));
-    runs[index].last_step = LastStep(requests);
+    const absl::StatusOr<Json> requests = ReadRequests(api, runs[index].id(), kRequestsForStep);
+    // The run was deleted meanwhile.
+    if (absl::IsNotFound(requests.status())) continue;
+    RETURN_IF_ERROR(requests.status());
+    runs[index].last_step = LastStep(*requests);
   }
   return absl::OkStatus();
 }

@@ -35,7 +35,8 @@ absl::StatusOr<ListedRun> ReadRun(ApiClient& api, const std::string& id);
 // Returns the answer of ListRunRequests.
 absl::StatusOr<Json> ReadRequests(ApiClient& api, const std::string& run_id, int limit);
 
-// Fills in last_step of the first runs, at most 50 of them.
+// Fills in last_step of the first runs, at most 50 of them, until a call fails. A run that does not
+// exist any more has none.
 absl::Status ReadLastSteps(ApiClient& api, std::vector<ListedRun>& runs);
 
 }  // namespace lathe::cli

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
 #include "tools/lathe/runs/run_list.h"
@@ -48,9 +49,19 @@ absl::Status ApiTopSource::ReadRunsInto(v1::GetStatusResponse& status) {
     run.set_model_id(listed.id());
     run.set_tenant(TextMember(listed.run, "model_owner"));
     run.set_state(listed.state());
-    if (run.state() != "active" || ++num_asked > kMaxRunsAsked) continue;
-    ASSIGN_OR_RETURN(const Json requests, ReadRequests(api_, run.model_id(), kRequestsAsked));
-    SetRequests(requests, run);
+    if (run.state() != "active" || SteadyNow() < may_ask_at_) continue;
+    if (++num_asked > kMaxRunsAsked) continue;
+    const absl::StatusOr<Json> requests = ReadRequests(api_, run.model_id(), kRequestsAsked);
+    if (absl::IsResourceExhausted(requests.status())) {
+      // The runs are worth showing without their requests. An answer that names no time still ends
+      // the questions of this read.
+      may_ask_at_ = SteadyNow() + std::max(RetryAfter(requests.status()), absl::Seconds(1));
+      continue;
+    }
+    // The run was deleted meanwhile.
+    if (absl::IsNotFound(requests.status())) continue;
+    RETURN_IF_ERROR(requests.status());
+    SetRequests(*requests, run);
     status.set_pending_requests(status.pending_requests() + run.pending_requests());
   }
   return absl::OkStatus();

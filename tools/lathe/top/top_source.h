@@ -48,6 +48,8 @@ class ApiTopSource : public TopSource {
   absl::Status ReadRunsInto(v1::GetStatusResponse& status);
 
   ApiClient api_;
+  // The server has asked for no questions about requests before this time (SteadyNow).
+  absl::Time may_ask_at_ = absl::InfinitePast();
 };
 
 // Fills in the requests of a run from an answer of ListRunRequests: how many have not ended, the
