@@ -172,6 +172,31 @@ def test_the_exit_code_says_that_a_key_may_not_read(runs, api):
     assert command("runs", api).returncode == NO_PERMISSION
 
 
+def test_a_follower_asks_for_little_and_misses_nothing(runs, api):
+    process = subprocess.Popen(words("logs", api, run_id(0), "-f"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env={**os.environ, **ENVIRONMENT})
+    seen = [process.stdout.readline() for _ in range(2)]
+
+    def questions():
+        return [path.partition("limit=")[2] for path in api.asked if "/requests" in path]
+    wait_until(lambda: len(questions()) > 2)
+    assert questions()[:3] == ["1000", "50", "50"]
+    runs.requests = [request(seq_id) for seq_id in range(202, 0, -1)]
+    seen += [process.stdout.readline() for _ in range(200)]
+    assert [int(line.split(" seq ")[1].split(":")[0]) for line in seen] == list(range(1, 203))
+    assert questions().count("1000") == 2
+    process.send_signal(2)
+    assert process.communicate(timeout=30)[0] == "" and process.returncode == 0
+
+
+def test_a_follower_ends_when_nobody_reads_any_more(runs, api):
+    process = subprocess.Popen(words("logs", api, run_id(0), "-f"), stdout=subprocess.PIPE,
+                               env={**os.environ, **ENVIRONMENT})
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(30) == 0
+
+
 def test_letters_are_shown_in_a_locale_that_is_not_installed(runs, api):
     runs.name = HEBREW
     with top_on_terminal(api, LANG="xx_YY.UTF-8", LC_ALL="", LC_CTYPE="") as terminal:

@@ -1,5 +1,8 @@
 #include "tools/lathe/commands/logs_command.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -26,9 +29,12 @@ namespace lathe::cli {
 namespace {
 
 constexpr int kDefaultLines = 100;
-// Bound of the API, too.
-constexpr int kMaxLines = 1000;
+constexpr int kMaxLines = kMaxLogRequests;
+// Asked for again and again. More are asked for if all of them are new.
+constexpr int kFewRequests = 50;
 constexpr absl::Duration kFollowPeriod = absl::Seconds(1);
+// The server spends at most about this part of the time on answers to a follower.
+constexpr int kReadShare = 5;
 constexpr absl::Duration kMaxOutagePause = absl::Seconds(30);
 
 struct LogsOptions {
@@ -43,6 +49,13 @@ struct LogsOptions {
 bool IsPassing(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
          absl::IsDeadlineExceeded(status);
+}
+
+// False once nobody reads standard output any more.
+bool HasReader() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  poll(&output, 1, 0);
+  return std::ferror(stdout) == 0 && (output.revents & (POLLERR | POLLHUP | POLLNVAL)) == 0;
 }
 
 class LogPrinter {
@@ -61,11 +74,13 @@ class LogPrinter {
   // not pass.
   absl::Status Follow(Signals& signals) {
     absl::Duration pause = kFollowPeriod;
-    while (std::ferror(stdout) == 0 && signals.Wait(pause) != SignalEvent::kStop) {
+    while (HasReader() && signals.Wait(pause) != SignalEvent::kStop) {
+      const absl::Time begin = SteadyNow();
       absl::StatusOr<std::vector<LogEntry>> entries = ReadNew();
+      const absl::Duration rest = (SteadyNow() - begin) * (kReadShare - 1);
       if (absl::IsCancelled(entries.status())) break;
       if (!entries.ok() && !IsPassing(entries.status())) return entries.status();
-      pause = entries.ok() ? kFollowPeriod : PauseAfter(entries.status());
+      pause = entries.ok() ? std::max(kFollowPeriod, rest) : PauseAfter(entries.status());
       if (!entries.ok()) continue;
       SayRecovered();
       Print(NewestEntries(*std::move(entries), kMaxLines));
@@ -75,9 +90,7 @@ class LogPrinter {
 
  private:
   absl::StatusOr<std::vector<LogEntry>> ReadNew() {
-    ASSIGN_OR_RETURN(
-        const Json requests,
-        ReadRequests(api_, options_.run_id, options_.is_following ? kMaxLines : options_.lines));
+    ASSIGN_OR_RETURN(const Json requests, ReadNewRequests());
     std::optional<Json> checkpoints;
     const bool may_have_saved = log_.MayHaveSaved(requests);
     if (may_have_saved) {
@@ -91,6 +104,16 @@ class LogPrinter {
       std::move(saved.begin(), saved.end(), std::back_inserter(entries));
     }
     return entries;
+  }
+
+  absl::StatusOr<Json> ReadNewRequests() {
+    if (!options_.is_following) return ReadRequests(api_, options_.run_id, options_.lines);
+    if (has_read_) {
+      ASSIGN_OR_RETURN(Json few, ReadRequests(api_, options_.run_id, kFewRequests));
+      if (log_.IsWhole(few, kFewRequests)) return few;
+    }
+    has_read_ = true;
+    return ReadRequests(api_, options_.run_id, kMaxLogRequests);
   }
 
   void Print(const std::vector<LogEntry>& entries) const {
@@ -125,6 +148,7 @@ class LogPrinter {
   const LogsOptions& options_;
   ApiClient& api_;
   RunLog log_;
+  bool has_read_ = false;
   int num_failures_ = 0;
   absl::Time away_since_;
 };

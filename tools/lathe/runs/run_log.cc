@@ -23,6 +23,8 @@ absl::Time TimeOf(const std::string& text) {
   return time;
 }
 
+absl::Time AcceptedAt(const Json& request) { return TimeOf(TextMember(request, "accepted_at")); }
+
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
@@ -121,13 +123,19 @@ void RunLog::AddMissing(const Json& answer, std::vector<LogEntry>& entries) {
                             {{"until", until}}));
 }
 
+bool RunLog::IsWhole(const Json& answer, int limit) const {
+  const Json& list = Member(answer, "requests");
+  return !list.is_array() || static_cast<int>(list.size()) < limit ||
+         AcceptedAt(list.back()) < ended_before_;
+}
+
 bool RunLog::MayHaveSaved(const Json& answer) const {
   const Json& list = Member(answer, "requests");
   return !has_checkpoints_ ||
          (list.is_array() && std::any_of(list.begin(), list.end(), [this](const Json& request) {
             return TextMember(request, "operation").starts_with("save") &&
                    TextMember(request, "outcome") != "unfinished" &&
-                   !finished_.contains(TextMember(request, "request_id"));
+                   !finished_.contains({AcceptedAt(request), TextMember(request, "request_id")});
           }));
 }
 
@@ -136,21 +144,24 @@ std::vector<LogEntry> RunLog::AddRequests(const Json& answer) {
   AddMissing(answer, entries);
   const Json& list = Member(answer, "requests");
   if (!list.is_array()) return entries;
-  std::set<std::string> finished, waited;
+  std::set<std::string> waited;
+  absl::Time oldest_unfinished = absl::InfiniteFuture();
   for (auto request = list.rbegin(); request != list.rend(); ++request) {
     const std::string id = TextMember(*request, "request_id");
-    newest_ = std::max(newest_, TimeOf(TextMember(*request, "accepted_at")));
+    const absl::Time accepted_at = AcceptedAt(*request);
+    newest_ = std::max(newest_, accepted_at);
     if (TextMember(*request, "outcome") != "unfinished") {
-      if (!finished_.contains(id)) entries.push_back(FinishedEntry(*request));
-      finished.insert(id);
+      if (finished_.emplace(accepted_at, id).second) entries.push_back(FinishedEntry(*request));
       continue;
     }
+    oldest_unfinished = std::min(oldest_unfinished, accepted_at);
     const bool is_entry = has_unfinished_ || SecondsMember(*request) >= kLongSeconds;
     if (is_entry && !waited_.contains(id)) entries.push_back(WaitingEntry(*request));
     if (is_entry || waited_.contains(id)) waited.insert(id);
   }
-  finished_ = std::move(finished);
+  while (finished_.size() > kMaxLogRequests) finished_.erase(finished_.begin());
   waited_ = std::move(waited);
+  ended_before_ = std::min(newest_, oldest_unfinished);
   return entries;
 }
 

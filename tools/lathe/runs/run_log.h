@@ -3,12 +3,16 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "libs/common/json/json.h"
 
 namespace lathe::cli {
+
+// Requests in an answer of ListRunRequests, at most: the bound of the API.
+inline constexpr int kMaxLogRequests = 1000;
 
 struct LogEntry {
   absl::Time time;
@@ -29,6 +33,10 @@ class RunLog {
   // Takes the checkpoints of the run, and returns the new ones in the order of their times.
   std::vector<LogEntry> AddCheckpoints(const Json& answer);
 
+  // True if `answer` of ListRunRequests with `limit` leaves no request out that AddRequests has not
+  // seen the end of.
+  bool IsWhole(const Json& answer, int limit) const;
+
   // True before the first AddCheckpoints, and if `answer` of ListRunRequests has a new request that
   // may have made a checkpoint.
   bool MayHaveSaved(const Json& answer) const;
@@ -42,8 +50,12 @@ class RunLog {
   std::string complete_since_;
   // Acceptance of the newest request so far.
   absl::Time newest_ = absl::InfinitePast();
-  // Requests of the last answer that were entries, and those that waited long.
-  std::set<std::string> finished_;
+  // All requests accepted before this time have ended and were seen.
+  absl::Time ended_before_ = absl::InfinitePast();
+  // The newest requests that were entries, by time of acceptance and id: as many as an answer of
+  // the API may have.
+  std::set<std::pair<absl::Time, std::string>> finished_;
+  // Requests of the last answer that waited long.
   std::set<std::string> waited_;
   std::set<std::string> checkpoints_;
 };

@@ -79,6 +79,28 @@ TEST_CASE("A follower hears of a request when it ends, and once before if it wai
   CHECK(Types(end) == std::vector<std::string>{"request"});
 }
 
+TEST_CASE("A short answer is whole if it reaches back to what has ended", "[logs]") {
+  RunLog log(/*has_unfinished=*/false);
+  CHECK_FALSE(log.IsWhole(Answer({Request(2, "forward", "ok")}), 1));
+  CHECK(log.IsWhole(Answer({Request(2, "forward", "ok")}), 2));
+  log.AddRequests(Answer({Request(1, "forward", "ok"), Request(2, "forward", "unfinished"),
+                          Request(3, "forward", "ok")}));
+  CHECK(log.IsWhole(Answer({Request(1, "forward", "ok"), Request(2, "forward", "ok")}), 2));
+  // The end of the second would be missed.
+  CHECK_FALSE(log.IsWhole(Answer({Request(3, "forward", "ok")}), 1));
+  log.AddRequests(Answer(
+      {Request(1, "forward", "ok"), Request(2, "forward", "ok"), Request(3, "forward", "ok")}));
+  CHECK(log.IsWhole(Answer({Request(2, "forward", "ok"), Request(4, "forward", "ok")}), 2));
+}
+
+TEST_CASE("What has left a short answer is not said again", "[logs]") {
+  RunLog log(/*has_unfinished=*/false);
+  const Json first = Request(1, "forward", "ok"), second = Request(2, "forward", "ok");
+  CHECK(log.AddRequests(Answer({first, second})).size() == 2);
+  CHECK(log.AddRequests(Answer({second})).empty());
+  CHECK(log.AddRequests(Answer({first, second})).empty());
+}
+
 TEST_CASE("A gap is said once, and only if requests may be missing in it", "[logs]") {
   RunLog log(/*has_unfinished=*/false);
   log.AddRequests(Answer({Request(1, "forward", "ok"), Request(5, "forward", "ok")}));
