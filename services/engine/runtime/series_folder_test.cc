@@ -1,7 +1,5 @@
 #include "services/engine/runtime/series_folder.h"
 
-#include <SQLiteCpp/SQLiteCpp.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -15,6 +13,7 @@
 #include "services/engine/series/point_batch.h"
 #include "services/engine/series/series_reader.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
+#include "services/engine/store/sqlite/testing/execute_sql.h"
 #include "services/engine/store/testing/temp_dir.h"
 
 namespace lathe::engine {
@@ -43,10 +42,7 @@ struct Journal {
   }
 
   // Changes the database from outside of the store.
-  void Execute(const std::string& sql) {
-    SQLite::Database database(dir.path() / "lathe.db", SQLite::OPEN_READWRITE);
-    database.exec(sql);
-  }
+  void Execute(const std::string& sql) { ExecuteSql(dir.path() / "lathe.db", sql); }
 
   TempDir dir;
   std::unique_ptr<SqliteStore> store;
