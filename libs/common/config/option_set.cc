@@ -33,8 +33,13 @@ constexpr std::array kSections = {
     "backup", "restore", "tracing", "api",     "runs",     "logs",    "top"};
 
 // Keys of sections that belong to several processes.
-constexpr std::array kSharedKeys = {"metrics.gateway_listen", "metrics.engine_listen",
-                                    "metrics.worker_listen", "storage.cache_dir",
+constexpr std::array kSharedKeys = {"metrics.gateway_listen",
+                                    "metrics.engine_listen",
+                                    "metrics.worker_listen",
+                                    "metrics.keep",
+                                    "metrics.keep_points_per_series",
+                                    "metrics.max_series_per_tenant",
+                                    "storage.cache_dir",
                                     "storage.cache_mib"};
 
 absl::Status UsageError(const std::string& message) {
