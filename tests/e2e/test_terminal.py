@@ -156,7 +156,7 @@ def test_the_keys_of_top(lathe, run):
         terminal.wait_for("default/0")
         terminal.type("sp")
         terminal.wait_for("PAUSED  q quit  ? help  s sort:seq")
-        # What people type is shown as text, too.
+        # Typed text is made harmless, too.
         terminal.type("/\x9b31m\n")
         terminal.wait_for(lambda text: "filter" in text)
         terminal.type("\x1bq")

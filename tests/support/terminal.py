@@ -27,7 +27,7 @@ class Terminal:
             words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
             preexec_fn=self._become_foreground,
             env={**os.environ, "TERM": "linux", "LANG": "C.UTF-8",
-                 # What a shell may export. The size of the terminal is another one.
+                 # A shell may export these. The terminal has another size.
                  "LINES": "50", "COLUMNS": "132", **(env or {})})
         os.close(slave)
 

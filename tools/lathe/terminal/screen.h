@@ -46,8 +46,8 @@ class Screen {
  public:
   // Takes over the terminal of standard input and output, after UseLocale. A deadly signal, such as
   // that of Ctrl-\, or an exception that nobody catches gives it back before it ends the process.
-  // What libraries write to a terminal by standard error meanwhile is dropped, because it would
-  // spoil the picture. Null if there is none, or one that cannot move its cursor, such as
+  // Messages of libraries to standard error are dropped meanwhile where it is a terminal: they
+  // would spoil the picture. Null if there is none, or one that cannot move its cursor, such as
   // TERM=dumb.
   static std::unique_ptr<Screen> Open(bool has_color);
   // Gives the terminal back as it was.
