@@ -88,6 +88,15 @@ LoraRowsTask LoraSlots::TaskOf(const at::Tensor& x, const std::vector<LoraPart>&
                     .most_rank = most_rank_,
                     .products = products.mutable_data_ptr<float>()};
   const auto* entries = reinterpret_cast<const LoraSlotEntry*>(entries_.const_data_ptr<uint8_t>());
+  int64_t num_columns = 0;
+  for (const LoraPart& part : parts) num_columns += part.y.size(1);
+  const at::Tensor& residual = addends.residual;
+  TORCH_CHECK(!residual.defined() || (residual.dim() == 2 && residual.size(0) == x.size(0) &&
+                                      residual.size(1) == num_columns && residual.stride(1) == 1),
+              "a residual of another shape than the parts together");
+  TORCH_CHECK(!addends.bias.defined() || (addends.bias.dim() == 1 && addends.bias.is_contiguous() &&
+                                          addends.bias.size(0) == num_columns),
+              "a bias of another length than the parts together");
   int64_t column = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor& y = parts[i].y;
@@ -97,9 +106,9 @@ LoraRowsTask LoraSlots::TaskOf(const at::Tensor& x, const std::vector<LoraPart>&
             .y_stride = y.stride(0),
             .out_features = y.size(1),
             .entries = entries + parts[i].linear};
-    if (addends.residual.defined()) {
-      part.residual = addends.residual.const_data_ptr<float>() + column;
-      part.residual_stride = addends.residual.stride(0);
+    if (residual.defined()) {
+      part.residual = residual.const_data_ptr<float>() + column;
+      part.residual_stride = residual.stride(0);
     }
     if (addends.bias.defined()) part.bias = addends.bias.const_data_ptr<float>() + column;
     column += part.out_features;

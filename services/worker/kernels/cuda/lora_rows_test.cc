@@ -2,6 +2,7 @@
 // the second product takes along with launches of their own.
 #include "services/worker/kernels/cuda/lora_rows.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,11 +36,10 @@ struct Shape {
   int64_t in_features;
   std::vector<int64_t> out_features;  // of each part
   std::vector<int32_t> row_slots;
-};
+  std::vector<int64_t> ranks = {8, 0, 1, 5};  // by slot; each part's are rotated by one
 
-// Ranks by slot; each part's are rotated by one.
-const std::vector<int64_t> kRanks = {8, 0, 1, 5};
-constexpr int64_t kMostRank = 8;
+  int64_t MostRank() const { return std::ranges::max(ranks); }
+};
 
 // Addends of the outputs, besides the products.
 enum class Addends { kNone, kAddedByHost, kAddedByKernel };
@@ -55,7 +55,8 @@ class LoraCase {
         x_(Random<X>(num_rows_ * shape.in_features, 1)),
         device_x_("x", {num_rows_, shape.in_features, gap}, x_),
         row_slots_("row_slots", shape.row_slots, Contents::kConstants),
-        products_("products", shape.row_slots.size() * shape.out_features.size() * kMostRank) {
+        products_("products",
+                  shape.row_slots.size() * shape.out_features.size() * shape_.MostRank()) {
     for (size_t part = 0; part < shape.out_features.size(); ++part) AddPart(part, gap);
     MoveEntries();
   }
@@ -127,7 +128,7 @@ class LoraCase {
                          .row_slots = row_slots_.data(),
                          .slot_stride = num_parts(),
                          .num_parts = static_cast<int>(num_parts()),
-                         .most_rank = kMostRank,
+                         .most_rank = shape_.MostRank(),
                          .products = products_.data()};
     for (int64_t i = 0; i < num_parts(); ++i) {
       LoraRowsPart& part = task.parts[i];
@@ -159,8 +160,8 @@ class LoraCase {
     device_y_.push_back(std::make_unique<TestRows<Y>>(
         "y", emulation::RowLayout{num_rows_, outputs, gap}, y_.back(), Contents::kNumbers));
     std::vector<Factors> all;
-    for (size_t slot = 0; slot < kRanks.size(); ++slot) {
-      const int64_t rank = kRanks[(slot + part) % kRanks.size()];
+    for (size_t slot = 0; slot < shape_.ranks.size(); ++slot) {
+      const int64_t rank = shape_.ranks[(slot + part) % shape_.ranks.size()];
       all.push_back({.rank = rank,
                      .scaling = 0.5f + static_cast<float>(slot),
                      .a = Random(rank * shape_.in_features, 10 + slot),
@@ -188,7 +189,7 @@ class LoraCase {
   // The entries of a slot are neighbours. The factors of odd slots begin anywhere.
   void MoveEntries() {
     std::vector<LoraSlotEntry> entries;
-    for (size_t slot = 0; slot < kRanks.size(); ++slot) {
+    for (size_t slot = 0; slot < shape_.ranks.size(); ++slot) {
       for (const std::vector<Factors>& part : factors_) {
         const Factors& factors = part[slot];
         const auto offset = static_cast<int64_t>(slot % 2);
@@ -284,6 +285,18 @@ TEST_CASE("GPU kernels, emulated: LoRA's products of rows with an adapter each",
   const Shape shape = {in_features, out_features, row_slots};
   CheckLora<float, float>(shape, gap);
   CheckLora<Bf16, Bf16>(shape, gap);
+}
+
+TEST_CASE("GPU kernels, emulated: LoRA of ranks around a block's factors, up to the largest",
+          "[kernels]") {
+  const auto row_slots = TestSlots();
+  CAPTURE(row_slots);
+  const Shape shape = {.in_features = 64,
+                       .out_features = {33, 33},
+                       .row_slots = row_slots,
+                       .ranks = {128, 129, 512, 0}};
+  CheckAddends<Bf16, Bf16>(shape, 0);
+  CheckGated<float, float>(shape, 0, Activation::kSilu, true);
 }
 
 TEST_CASE("GPU kernels, emulated: residual and bias beside LoRA have the bits of steps before it",
