@@ -417,7 +417,7 @@ int Run(Settings settings, const sigset_t& signals) {
   MetricsService run_metrics(runtime, keys, reads);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   SignInService sign_in(runtime, keys, reads);
-  UsersService users(runtime, keys, reads);
+  UsersService users(keys, reads);
   AdminService admin(runtime, keys, reads, attached_groups);
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {

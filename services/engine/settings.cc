@@ -164,7 +164,7 @@ void AddUsers(OptionSet& options, Settings& settings) {
               {.flag = "auth-session-idle"});
   options.Add(
       &settings.role_map, "auth.role_map", {},
-      "roles of users whom an identity provider or a proxy names, as lines "
+      "roles of users whom an identity provider names, as lines "
       "CLAIM=VALUE:ROLE@TENANT: the first that fits decides, and without one nobody gets in",
       {.flag = "auth-role-map", .keeps_commas = true});
 }

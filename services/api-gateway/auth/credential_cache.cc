@@ -69,7 +69,9 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
                                                         absl::Duration timeout) {
   const std::string& api_key = request.api_key;
   if (const auto known = Find(api_key)) co_return *known;
-  if (!WasGood(api_key)) {
+  // A session cannot be guessed, and pages go on asking with one that has ended.
+  const bool is_guess = !IsUserSession(api_key);
+  if (is_guess && !WasGood(api_key)) {
     const absl::Status admitted = failed_.Admit(request.peer);
     if (!admitted.ok()) co_return admitted;
   }
@@ -81,7 +83,7 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
     co_return absl::OkStatus();
   }
   if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
-  failed_.Count(request.peer);
+  if (is_guess) failed_.Count(request.peer);
   // A refused token or session keeps the engine's message, such as its expiry. All keys get the
   // same message.
   const std::string code = ErrorCode(answer.status());

@@ -36,12 +36,16 @@ absl::Status BadSession() {
                     "bad_session");
 }
 
+}  // namespace
+
 bool IsTenantName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxTenantNameBytes && name[0] != '.' &&
          name.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
              std::string::npos;
 }
+
+namespace {
 
 absl::Status CheckNames(const std::string& tenant_name, const std::string& key_name) {
   if (!IsTenantName(tenant_name)) {

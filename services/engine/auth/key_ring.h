@@ -22,6 +22,9 @@
 
 namespace lathe::engine {
 
+// Returns true for 1 to 64 of A-Z a-z 0-9 . _ - without a leading dot.
+bool IsTenantName(const std::string& name);
+
 struct Caller {
   // Names the caller in the audit log and in links: the id of a key, "user:" and the id of a user,
   // or "session:" and the id of a session that belongs to neither.

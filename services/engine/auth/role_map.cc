@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/auth/key_ring.h"
 
 namespace lathe::engine {
 namespace {
@@ -34,7 +35,7 @@ absl::StatusOr<RoleRule> ParseLine(const std::string& line) {
   std::string role = line.substr(colon + 1);
   const size_t at = role.find('@');
   rule.tenant = at == role.npos ? kDefaultTenant : role.substr(at + 1);
-  if (rule.tenant.empty()) return BadLine(line);
+  if (!IsTenantName(rule.tenant)) return BadLine(line);
   ASSIGN_OR_RETURN(rule.role, ParseUserRole(role.substr(0, at), kField));
   if (rule.claim == "email" || rule.claim == "email_domain") {
     rule.value = absl::AsciiStrToLower(rule.value);

@@ -55,7 +55,7 @@ TEST_CASE("RoleMap: an e-mail address counts only if it is verified", "[auth]") 
 
 TEST_CASE("RoleMap: a line that is no rule is refused by its text", "[auth]") {
   const std::string bad = GENERATE("", "groups", "groups=a", "=a:admin", "groups=:admin",
-                                   "groups=a:admin@", "groups:admin");
+                                   "groups=a:admin@", "groups=a:admin@my lab", "groups:admin");
   INFO(bad);
   const absl::Status refused = RoleMap::Parse({bad}).status();
   CHECK(refused.code() == absl::StatusCode::kInvalidArgument);

@@ -147,6 +147,12 @@ absl::Status UserBook::Pace(const std::string& owner, int64_t now) {
                         absl::Nanoseconds(window.began_at + minute - now));
 }
 
+std::vector<std::string> UserBook::HashesOf(const std::string& owner) const {
+  absl::ReaderMutexLock lock(&mu_);
+  const auto hashes = of_owner_.find(owner);
+  return hashes == of_owner_.end() ? std::vector<std::string>() : hashes->second;
+}
+
 UserRow UserBook::FindOrMakeUser(const Identity& identity, int64_t now) const {
   absl::ReaderMutexLock lock(&mu_);
   const auto known = ids_.find({identity.issuer, identity.subject});
@@ -172,6 +178,7 @@ absl::StatusOr<UserBook::NewSession> UserBook::BeginForUser(const Identity& iden
   if (user.last_login_at != 0) {
     RETURN_IF_ERROR(Pace(user.user_id, now));
   }
+  const UserRow old = user;
   user.email = Cut(identity.email, kMaxEmailBytes);
   user.name = Cut(identity.name, kMaxNameBytes);
   user.tenant_id = tenant_id;
@@ -194,6 +201,10 @@ absl::StatusOr<UserBook::NewSession> UserBook::BeginForUser(const Identity& iden
       Entry("user_sign_in", {absl::StrCat("user:", user.user_id), tenant_id}, user.user_id);
   audit.details = {{"issuer", user.issuer}, {"role", user.role}, {"subject", user.subject}};
   UserChange change;
+  // A session keeps the role and the tenant that it began with.
+  if (old.role != user.role || old.tenant_id != user.tenant_id) {
+    change.ended_sessions = HashesOf(user.user_id);
+  }
   change.users.push_back(std::move(user));
   return Begin(std::move(row), browser, std::move(change), std::move(audit));
 }
@@ -305,35 +316,37 @@ absl::Status UserBook::End(const UserSessionRow& session, const Actor& actor, co
   return Apply(change);
 }
 
-absl::Status UserBook::Update(const UserRow& user, const std::optional<std::string>& bound_role,
-                              const Actor& actor) {
+absl::StatusOr<UserRow> UserBook::Update(const std::string& user_id, const Edit& edit,
+                                         const Actor& actor) {
   absl::MutexLock lock(&change_mu_);
-  UserChange change;
-  const std::optional<UserRow> old = FindUser(user.user_id);
+  const std::optional<UserRow> old = FindUser(user_id);
   if (!old) return absl::NotFoundError("the user does not exist");
-  change.users.push_back(user);
+  UserRow user = *old;
+  UserChange change;
   const int64_t now = absl::ToUnixNanos(clock_.Now());
-  if (bound_role) {
+  const Actor in_tenant{.id = actor.id, .tenant_id = user.tenant_id};
+  if (edit.bound_role) {
+    const bool is_removed = edit.bound_role->empty();
+    if (!is_removed) user.role = *edit.bound_role;
     const RoleBindingRow binding{.user_id = user.user_id,
                                  .tenant_id = user.tenant_id,
-                                 .role = *bound_role,
+                                 .role = *edit.bound_role,
                                  .created_at = now,
                                  .created_by = actor.id};
-    (bound_role->empty() ? change.removed_bindings : change.bindings).push_back(binding);
-    AuditRow audit = Entry("user_role_set", {actor.id, user.tenant_id}, user.user_id);
-    audit.details = {{"from", old->role}, {"to", bound_role->empty() ? "mapped" : user.role}};
+    (is_removed ? change.removed_bindings : change.bindings).push_back(binding);
+    AuditRow audit = Entry("user_role_set", in_tenant, user.user_id);
+    audit.details = {{"from", old->role}, {"to", is_removed ? "mapped" : user.role}};
     change.audit.push_back(std::move(audit));
   }
-  if ((old->disabled_at == 0) != (user.disabled_at == 0)) {
-    change.audit.push_back(Entry(user.disabled_at == 0 ? "user_enable" : "user_disable",
-                                 {actor.id, user.tenant_id}, user.user_id));
+  if (edit.disabled && *edit.disabled != (old->disabled_at != 0)) {
+    user.disabled_at = *edit.disabled ? now : 0;
+    change.audit.push_back(
+        Entry(*edit.disabled ? "user_disable" : "user_enable", in_tenant, user.user_id));
   }
-  {
-    absl::ReaderMutexLock reading(&mu_);
-    const auto sessions = of_owner_.find(user.user_id);
-    if (sessions != of_owner_.end()) change.ended_sessions = sessions->second;
-  }
-  return Apply(change);
+  change.users.push_back(user);
+  change.ended_sessions = HashesOf(user.user_id);
+  RETURN_IF_ERROR(Apply(change));
+  return user;
 }
 
 void UserBook::RecordRefusal(const Identity& identity, const std::string& tenant_id,

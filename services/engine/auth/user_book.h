@@ -81,7 +81,8 @@ class UserBook {
     std::string text;  // returned only here
     UserSessionRow row;
   };
-  // Begins a session of a user, whom it makes if the identity is new. `role` in `tenant_id` is what
+  // Begins a session of a user, whom it makes if the identity is new. If the role or the tenant is
+  // another than at the last sign-in, the user's other sessions end. `role` in `tenant_id` is what
   // the role map says. PermissionDenied ("user_disabled"). ResourceExhausted: a bound was reached.
   absl::StatusOr<NewSession> BeginForUser(const Identity& identity, UserRole role,
                                           const std::string& tenant_id, const Browser& browser);
@@ -98,10 +99,14 @@ class UserBook {
 
   // Ends a session. Ending it twice is no error.
   absl::Status End(const UserSessionRow& session, const Actor& actor, const char* event);
-  // Writes the user and ends all of the user's sessions. `bound_role`: nullopt leaves the binding
-  // as it is, an empty text removes it.
-  absl::Status Update(const UserRow& user, const std::optional<std::string>& bound_role,
-                      const Actor& actor);
+  struct Edit {
+    std::optional<bool> disabled;
+    // A role that goes before the role map. Empty: the role map decides again.
+    std::optional<std::string> bound_role;
+  };
+  // Changes the user, and ends all of the user's sessions. Returns the new row. NotFound: there is
+  // no such user.
+  absl::StatusOr<UserRow> Update(const std::string& user_id, const Edit& edit, const Actor& actor);
   // Records that a sign-in was refused. Equal ones within a minute are one entry.
   void RecordRefusal(const Identity& identity, const std::string& tenant_id,
                      const std::string& outcome);
@@ -144,6 +149,8 @@ class UserBook {
   // Makes the change durable, then visible.
   absl::Status Apply(const UserChange& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   AuditRow Entry(const char* event, const Actor& actor, const std::string& object) const;
+  // Returns the hashes of the sessions of a user or key.
+  std::vector<std::string> HashesOf(const std::string& owner) const;
   UserRow FindOrMakeUser(const Identity& identity, int64_t now) const;
 
   Store& store_;

@@ -106,9 +106,8 @@ TEST_CASE("UserBook: a sign-out ends one session, a disabled user has none", "[a
   REQUIRE(f.book.End(f.book.Find(first)->session, {"user:x", "t1"}, "user_sign_out").ok());
   CHECK_FALSE(f.book.Find(first));
   CHECK(f.book.Find(second));
-  UserRow user = f.UserOf(second);
-  user.disabled_at = 5;
-  REQUIRE(f.book.Update(user, std::nullopt, {"admin", "t1"}).ok());
+  const UserRow user = f.UserOf(second);
+  REQUIRE(f.book.Update(user.user_id, {.disabled = true}, {"admin", "t1"}).ok());
   CHECK_FALSE(f.book.Find(second));
   CHECK_FALSE(f.ring.FindCaller("user:" + user.user_id).ok());
   const auto refused = f.book.BeginForUser(f.Person("ada"), UserRole::kMember, "t1", kBrowser);
@@ -120,18 +119,30 @@ TEST_CASE("UserBook: a sign-out ends one session, a disabled user has none", "[a
 
 TEST_CASE("UserBook: a bound role goes before the role map, in its tenant alone", "[auth]") {
   BookFixture f;
-  UserRow user = f.UserOf(f.SignIn("ada", UserRole::kViewer));
-  user.role = "admin";
-  REQUIRE(f.book.Update(user, "admin", {"boss", "t1"}).ok());
+  const UserRow user = f.UserOf(f.SignIn("ada", UserRole::kViewer));
+  REQUIRE(f.book.Update(user.user_id, {.bound_role = "admin"}, {"boss", "t1"})->role == "admin");
   CHECK(f.UserOf(f.SignIn("ada", UserRole::kViewer)).role == "admin");
   CHECK(f.UserOf(f.SignIn("ada", UserRole::kViewer, "t2")).role == "viewer");
   REQUIRE(f.book.Refresh().ok());
   const UserRow again = f.UserOf(f.SignIn("ada", UserRole::kViewer));
   CHECK(again.role == "admin");
   CHECK(f.book.HasBoundRole(again));
-  REQUIRE(f.book.Update(again, "", {"boss", "t1"}).ok());
+  REQUIRE(f.book.Update(again.user_id, {.bound_role = ""}, {"boss", "t1"}).ok());
   CHECK(f.UserOf(f.SignIn("ada", UserRole::kViewer)).role == "viewer");
   CHECK(f.store->ListUsers(0)->bindings.empty());
+}
+
+TEST_CASE("UserBook: a sign-in with another role or tenant ends the sessions before it", "[auth]") {
+  BookFixture f;
+  const std::string viewer = f.SignIn("ada", UserRole::kViewer);
+  const std::string again = f.SignIn("ada", UserRole::kViewer);
+  CHECK(f.book.Find(viewer));
+  const std::string admin = f.SignIn("ada", UserRole::kAdmin);
+  CHECK_FALSE(f.book.Find(viewer));
+  CHECK_FALSE(f.book.Find(again));
+  const std::string elsewhere = f.SignIn("ada", UserRole::kAdmin, "t2");
+  CHECK_FALSE(f.book.Find(admin));
+  CHECK(f.ring.AuthenticateSession(elsewhere)->tenant_id == "t2");
 }
 
 TEST_CASE("UserBook: a user has so many sessions, the oldest ends first", "[auth]") {

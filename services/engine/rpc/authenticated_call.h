@@ -35,7 +35,8 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
 
-// Returns the owner of the key in the metadata, where no session will do. Also checks the peer.
+// Returns the owner of the key in the metadata, where neither a session nor a token will do. Also
+// checks the peer. FailedPrecondition ("needs_api_key"): a token was presented.
 absl::StatusOr<Caller> AuthenticateKey(const KeyRing& keys,
                                        const grpc::CallbackServerContext& context);
 
@@ -67,7 +68,8 @@ grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerCo
                                      RpcAccess access,
                                      const std::function<absl::Status(const Caller&)>& read);
 
-// As AnswerCall, for a `read` that may read the store: it runs on one of `reads`. The objects that
+// As AnswerCall, for a `read` that may read the store: it runs on one of `reads`. The key must be
+// valid when the call comes and when its turn has come. The objects that
 // it borrows must live until the call ends. Variables of the caller's stack do not.
 grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
                                    grpc::CallbackServerContext* context, RpcAccess access,

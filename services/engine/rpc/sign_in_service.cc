@@ -123,11 +123,12 @@ SignInService::Reactor* SignInService::BeginKeySession(Context* context,
     reactor->Finish(ToGrpcStatus(caller.status()));
     return reactor;
   }
-  RunRead(reads_, kSignIns, reactor, [this, request, response, caller = *caller]() -> absl::Status {
-    ASSIGN_OR_RETURN(const ApiKeyRow key, keys_.Find(caller.key_id));
-    return Fill(
-        keys_.users().BeginForKey(key, RoleOf(caller.scopes), BrowserOf(request->browser())),
-        response);
+  RunRead(reads_, kSignIns, reactor, [this, context, request, response]() -> absl::Status {
+    // The key may have ended while the call waited.
+    ASSIGN_OR_RETURN(const Caller now, AuthenticateKey(keys_, *context));
+    ASSIGN_OR_RETURN(const ApiKeyRow key, keys_.Find(now.key_id));
+    return Fill(keys_.users().BeginForKey(key, RoleOf(now.scopes), BrowserOf(request->browser())),
+                response);
   });
   return reactor;
 }

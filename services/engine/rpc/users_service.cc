@@ -134,23 +134,19 @@ absl::Status UsersService::Update(const Caller& caller, const v1::UpdateUserRequ
   if (row.role == UserRoleWord(UserRole::kOperator) && !caller.is_operator) {
     return NeedsOperator("changing an operator");
   }
-  std::optional<std::string> bound_role;
+  UserBook::Edit edit;
+  if (request.has_disabled()) edit.disabled = request.disabled();
   if (request.has_role() && request.role() == kMapped) {
-    bound_role = "";
+    edit.bound_role = "";
   } else if (request.has_role()) {
     ASSIGN_OR_RETURN(const UserRole role, ParseUserRole(request.role(), "role"));
     if (role == UserRole::kOperator && !caller.is_operator) {
       return NeedsOperator("making an operator");
     }
-    row.role = UserRoleWord(role);
-    bound_role = row.role;
+    edit.bound_role = UserRoleWord(role);
   }
-  if (request.has_disabled()) {
-    const int64_t now = absl::ToUnixNanos(runtime_.clock().Now());
-    row.disabled_at = !request.disabled() ? 0 : row.disabled_at == 0 ? now : row.disabled_at;
-  }
-  if (request.has_role() || request.has_disabled()) {
-    RETURN_IF_ERROR(keys_.users().Update(row, bound_role, ActorOf(caller)));
+  if (edit.bound_role || edit.disabled) {
+    ASSIGN_OR_RETURN(row, keys_.users().Update(row.user_id, edit, ActorOf(caller)));
   }
   Describe(row, response.mutable_user());
   return absl::OkStatus();

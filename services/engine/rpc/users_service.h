@@ -9,7 +9,6 @@
 #include "protos/lathe/v1/users.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/read_threads.h"
-#include "services/engine/runtime/runtime.h"
 
 namespace lathe::engine {
 
@@ -21,8 +20,7 @@ class UsersService final : public v1::Users::CallbackService {
   using Context = grpc::CallbackServerContext;
 
   // The arguments must outlive this and its server.
-  UsersService(Runtime& runtime, KeyRing& keys, ReadThreads& reads)
-      : runtime_(runtime), keys_(keys), reads_(reads) {}
+  UsersService(KeyRing& keys, ReadThreads& reads) : keys_(keys), reads_(reads) {}
 
   Reactor* GetOwnSession(Context* context, const v1::GetOwnSessionRequest* request,
                          v1::GetOwnSessionResponse* response) override;
@@ -44,7 +42,6 @@ class UsersService final : public v1::Users::CallbackService {
                       v1::UpdateUserResponse& response);
   void Describe(const UserRow& row, v1::User* user) const;
 
-  Runtime& runtime_;
   KeyRing& keys_;
   ReadThreads& reads_;
 };

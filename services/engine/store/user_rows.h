@@ -12,7 +12,7 @@ namespace lathe::engine {
 
 struct UserRow {
   std::string user_id;
-  std::string issuer;   // of the identity provider; "proxy": a proxy names the users
+  std::string issuer;   // address of the identity provider
   std::string subject;  // unique within the issuer
   std::string email;
   std::string name;

@@ -11,6 +11,7 @@
 #include "libs/common/status_macros.h"
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/auth/oidc/id_token.h"
+#include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
 namespace {
@@ -103,6 +104,10 @@ absl::StatusOr<Json> OidcProvider::Fetch(HttpCallRequest request) {
     return absl::UnavailableError(
         absl::StrCat(UrlToShow(request.url), " answered ", answer->status));
   }
+  // Some uses of a parsed text recurse, so its depth has a bound.
+  if (!CheckJsonSize(answer->body).ok()) {
+    return absl::UnavailableError(absl::StrCat(UrlToShow(request.url), " answered too much"));
+  }
   absl::StatusOr<Json> json = ParseJson(answer->body, UrlToShow(request.url));
   if (!json.ok() || !json->is_object()) {
     return absl::UnavailableError(absl::StrCat(UrlToShow(request.url), " answered no JSON object"));
@@ -148,7 +153,7 @@ absl::StatusOr<std::shared_ptr<const JwkSet>> OidcProvider::ReadKeys(const Metad
   {
     absl::MutexLock lock(&mu_);
     if (now - keys_read_at_ < kKeysPause) {
-      if (keys_) return keys_;
+      if (keys_ && now - keys_at_ < kMetadataLifetime) return keys_;
       return absl::UnavailableError("the provider's keys could not be read a moment ago");
     }
     // Also one that fails counts.
@@ -160,6 +165,7 @@ absl::StatusOr<std::shared_ptr<const JwkSet>> OidcProvider::ReadKeys(const Metad
   auto fresh = std::make_shared<const JwkSet>(*std::move(set));
   absl::MutexLock lock(&mu_);
   keys_ = std::move(fresh);
+  keys_at_ = now;
   return keys_;
 }
 
@@ -215,7 +221,8 @@ absl::StatusOr<Json> OidcProvider::CheckToken(const Metadata& metadata, const To
   std::shared_ptr<const JwkSet> known;
   {
     absl::MutexLock lock(&mu_);
-    known = keys_;
+    // The provider may have withdrawn a key since.
+    if (clock_.Now() - keys_at_ < kMetadataLifetime) known = keys_;
   }
   if (known) {
     absl::StatusOr<Json> claims = CheckIdToken(tokens.id_token, *known, checks);
@@ -249,6 +256,7 @@ absl::Status OidcProvider::AddUserinfo(const Metadata& metadata, const Tokens& t
   }
   // An address and whether it is verified belong together.
   const bool has_email = JsonHas(claims, "email");
+  if (!has_email) claims.erase("email_verified");
   for (const auto& [name, value] : userinfo.items()) {
     if (has_email && name == "email_verified") continue;
     if (!claims.contains(name)) claims[name] = value;

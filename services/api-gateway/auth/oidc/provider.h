@@ -95,7 +95,8 @@ class OidcProvider {
   absl::Mutex mu_;
   std::shared_ptr<const Metadata> metadata_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const JwkSet> keys_ ABSL_GUARDED_BY(mu_);
-  absl::Time keys_read_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time keys_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();       // age of keys_
+  absl::Time keys_read_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last try
 };
 
 }  // namespace lathe::gateway

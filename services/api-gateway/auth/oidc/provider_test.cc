@@ -34,6 +34,8 @@ struct ProviderWorld {
   std::map<std::string, int> num_calls;
   HttpCallRequest token_request;
   bool is_away = false;
+  std::string token;    // empty: signer signs the claims
+  std::string key_set;  // empty: that of signer
 
   OidcOptions options = {.issuer = kIssuer, .client_id = "lathe", .client_secret = "s:e"};
   OidcProvider provider{options, clock,
@@ -45,11 +47,14 @@ struct ProviderWorld {
     if (is_away) return absl::UnavailableError("away");
     const auto json = [](const Json& body) { return HttpAnswer{200, body.dump()}; };
     if (request.url.ends_with("/.well-known/openid-configuration")) return json(metadata);
-    if (request.url.ends_with("/keys")) return HttpAnswer{200, signer->KeySet()};
+    if (request.url.ends_with("/keys")) {
+      return HttpAnswer{200, key_set.empty() ? signer->KeySet() : key_set};
+    }
     if (request.url.ends_with("/userinfo")) return json(userinfo);
     if (!request.url.ends_with("/token")) return HttpAnswer{404, ""};
     token_request = request;
-    return json({{"id_token", signer->Sign(claims)}, {"access_token", "access"}});
+    const std::string id_token = token.empty() ? signer->Sign(claims) : token;
+    return json({{"id_token", id_token}, {"access_token", "access"}});
   }
   absl::StatusOr<Json> Redeem(const std::string& issuer = "") {
     return provider.Redeem("the code", issuer, login, kBack);
@@ -111,6 +116,36 @@ TEST_CASE("Provider: an unknown key makes the keys be read again, once a minute"
   CHECK(w.Redeem().ok());
   CHECK(w.num_calls["https://id.example/keys"] == 2);
   CHECK(w.num_calls["https://id.example/.well-known/openid-configuration"] == 1);
+}
+
+TEST_CASE("Provider: its keys are used for an hour, then those of that time", "[oidc]") {
+  ProviderWorld w;
+  REQUIRE(w.Redeem().ok());
+  w.claims["exp"] = absl::ToUnixSeconds(w.clock.Now()) + 100'000;
+  w.clock.Advance(OidcProvider::kMetadataLifetime);
+  CHECK(w.Redeem().ok());
+  CHECK(w.num_calls["https://id.example/keys"] == 2);
+  // A key that the provider has withdrawn: the same token, another set.
+  w.token = w.signer->Sign(w.claims);
+  CHECK(w.Redeem().ok());
+  w.signer = std::make_unique<TestSigner>("ES256", "k1");
+  w.clock.Advance(OidcProvider::kMetadataLifetime);
+  CHECK(absl::IsInvalidArgument(w.Redeem().status()));
+}
+
+TEST_CASE("Provider: an address of userinfo is as verified as userinfo says", "[oidc]") {
+  ProviderWorld w;
+  w.claims["email_verified"] = true;
+  w.userinfo["email_verified"] = false;
+  CHECK((*w.Redeem())["email_verified"] == false);
+  w.userinfo.erase("email_verified");
+  CHECK_FALSE(w.Redeem()->contains("email_verified"));
+}
+
+TEST_CASE("Provider: a deep answer is refused before it is read", "[oidc]") {
+  ProviderWorld w;
+  w.key_set = R"({"keys":[],"x":)" + std::string(400'000, '[') + std::string(400'000, ']') + "}";
+  CHECK(absl::IsUnavailable(w.Redeem().status()));
 }
 
 TEST_CASE("Provider: one that is away or says nonsense is unavailable", "[oidc]") {

@@ -152,6 +152,11 @@ TEST_CASE("SignIn: a key's session has the key's scopes and ends with it", "[eng
   CHECK(absl::IsUnauthenticated(
       FromGrpcStatus(f.sign_in->BeginKeySession(CallContext(session), {}, &begun))));
   CHECK(ErrorCode(f.Own(key).status()) == "needs_session");
+  // A session would outlive the hour of a token.
+  v1::ExchangeTokenResponse token;
+  REQUIRE(f.engine.tenants().ExchangeToken(CallContext(key), {}, &token).ok());
+  CHECK(ErrorCode(FromGrpcStatus(
+            f.sign_in->BeginKeySession(CallContext(token.jwt()), {}, &begun))) == "needs_api_key");
   v1::RevokeOwnKeyResponse revoked;
   REQUIRE(f.engine.tenants().RevokeOwnKey(CallContext(key), {}, &revoked).ok());
   CHECK(ErrorCode(f.Own(session).status()) == "bad_session");
@@ -268,9 +273,8 @@ TEST_CASE("Users: a link ends with the user who asked for it", "[engine][auth]")
   open.set_token(archive.token());
   v1::OpenArchiveResponse opened;
   CHECK(f.engine.engine().OpenArchive(CallContext(""), open, &opened).ok());
-  UserRow user = *f.engine.keys().users().Find(session)->user;
-  user.disabled_at = 1;
-  REQUIRE(f.engine.keys().users().Update(user, std::nullopt, {}).ok());
+  const std::string user_id = f.engine.keys().users().Find(session)->user->user_id;
+  REQUIRE(f.engine.keys().users().Update(user_id, {.disabled = true}, {}).ok());
   CHECK(ErrorCode(FromGrpcStatus(f.engine.engine().OpenArchive(CallContext(""), open, &opened))) ==
         "link_ended");
 }

@@ -58,7 +58,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.sign_in = std::make_unique<SignInService>(*p.runtime, *p.keys, *p.reads);
-  p.users = std::make_unique<UsersService>(*p.runtime, *p.keys, *p.reads);
+  p.users = std::make_unique<UsersService>(*p.keys, *p.reads);
   p.admin = std::make_unique<AdminService>(
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
