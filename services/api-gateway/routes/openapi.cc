@@ -11,6 +11,7 @@
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/json/users_json.h"
 #include "services/api-gateway/json/weights_json.h"
 
 namespace lathe::gateway {
@@ -70,6 +71,9 @@ OrderedJson OperationOf(const Route& route) {
     operation["parameters"] = std::move(parameters);
   }
   if (route.access == Access::kPublic) operation["security"] = OrderedJson::array();
+  if (route.access == Access::kSession) {
+    operation["security"] = OrderedJson::array({{{"Session", OrderedJson::array()}}});
+  }
   if (!route.request.empty()) {
     OrderedJson content = SchemaContent(route.request);
     if (route.takes_protobuf) content.update(BytesContent("application/x-protobuf"));
@@ -93,7 +97,7 @@ std::string OpenApiDocument(const std::vector<Route>& routes) {
              kAssignProject, kSearchSessions, kCreateModel, kUnloadModel, kGetInfo, kOptimStep,
              kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,
              kWeightsInfo, kSetTtl, kCreateSamplingSession, kJoinSamplingSession, kSample,
-             kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics);
+             kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics, kUpdateUser);
   for (const Route& route : routes) {
     document["paths"][route.pattern][absl::AsciiStrToLower(route.method)] = OperationOf(route);
   }

@@ -38,11 +38,24 @@ std::string ExampleOf(const std::string& pattern) {
 TEST_CASE("Every route but the listed few wants a key", "[gateway]") {
   FakeEngine engine;
   RunningGateway gateway(engine);
-  const std::set<std::string> open = {
-      "/api/v1/healthz",    "/livez", "/readyz",       "/archive/{token}",
-      "/traces/{token}",    "/docs",  "/docs/page.js", "/docs/page.css",
-      "/docs/openapi.json", "/ui",    "/ui/{page}",    "/ui/runs/{run_id}",
-      "/ui/assets/{file}",  "/"};
+  const std::set<std::string> open = {"/api/v1/healthz",
+                                      "/livez",
+                                      "/readyz",
+                                      "/archive/{token}",
+                                      "/traces/{token}",
+                                      "/docs",
+                                      "/docs/page.js",
+                                      "/docs/page.css",
+                                      "/docs/openapi.json",
+                                      "/ui",
+                                      "/ui/{page}",
+                                      "/ui/runs/{run_id}",
+                                      "/ui/assets/{file}",
+                                      "/",
+                                      "/ui/auth/methods",
+                                      "/ui/auth/key",
+                                      "/ui/auth/login",
+                                      "/ui/auth/callback"};
   for (const Route& route : gateway.gateway().router().routes()) {
     HttpClient client(gateway.port());
     const std::string path = ExampleOf(route.pattern);

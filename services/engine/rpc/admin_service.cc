@@ -113,6 +113,15 @@ AdminService::Reactor* AdminService::RotateKey(Context* context,
   return reactor;
 }
 
+AdminService::Reactor* AdminService::CreateTicket(Context* context, const v1::CreateTicketRequest*,
+                                                  v1::CreateTicketResponse* response) {
+  const absl::StatusOr<std::string> ticket = keys_.users().MakeTicket();
+  if (ticket.ok()) response->set_ticket(*ticket);
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(ticket.status()));
+  return reactor;
+}
+
 v1::Quota AdminService::EffectiveQuota(const QuotaRow& row) const {
   return ToProto(WithDefaults(row, runtime_.core_options()));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/delivered_header.h"
@@ -35,6 +36,10 @@ std::string_view MetadataOf(const grpc::CallbackServerContext& context, const ch
   return {header->second.data(), header->second.size()};
 }
 
+absl::Status NeedsApiKey() {
+  return WithDetail(absl::FailedPreconditionError("this call needs an API key"), "needs_api_key");
+}
+
 }  // namespace
 
 absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context) {
@@ -45,9 +50,32 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access) {
   RETURN_IF_ERROR(CheckPeer(keys, context));
-  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(MetadataOf(context, kApiKeyHeader)));
-  RETURN_IF_ERROR(CheckScopes(caller, access.scopes(), "the API key"));
+  const std::string_view key = MetadataOf(context, kApiKeyHeader);
+  const std::string_view session = UserSessionOf(context);
+  if (!key.empty() && !session.empty()) {
+    return WithDetail(absl::InvalidArgumentError("the call has an API key and a session"),
+                      "two_credentials");
+  }
+  ASSIGN_OR_RETURN(Caller caller,
+                   session.empty() ? keys.Authenticate(key) : keys.AuthenticateSession(session));
+  if (caller.has_session && access.is_for_keys()) {
+    return NeedsApiKey();
+  }
+  RETURN_IF_ERROR(
+      CheckScopes(caller, access.scopes(), caller.has_session ? "the session" : "the API key"));
   return caller;
+}
+
+absl::StatusOr<Caller> AuthenticateKey(const KeyRing& keys,
+                                       const grpc::CallbackServerContext& context) {
+  RETURN_IF_ERROR(CheckPeer(keys, context));
+  const std::string_view key = MetadataOf(context, kApiKeyHeader);
+  if (TokenSigner::IsToken(key)) return NeedsApiKey();
+  return keys.Authenticate(key);
+}
+
+std::string_view UserSessionOf(const grpc::CallbackServerContext& context) {
+  return MetadataOf(context, kUserSessionHeader);
 }
 
 void RecordDeliveries(Runtime& runtime, const Caller& caller,
@@ -104,8 +132,10 @@ grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::StatusOr<Caller> caller = AuthenticateCall(keys, *context, access);
   if (caller.ok()) {
-    RunRead(reads, caller->tenant_id, reactor,
-            [caller = *caller, read = std::move(read)] { return read(caller); });
+    RunRead(reads, caller->tenant_id, reactor, [&keys, context, access, read = std::move(read)] {
+      const absl::StatusOr<Caller> now = AuthenticateCall(keys, *context, access);
+      return now.ok() ? read(*now) : now.status();
+    });
   } else {
     reactor->Finish(ToGrpcStatus(caller.status()));
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -26,11 +27,21 @@ inline constexpr char kApiKeyHeader[] = "x-api-key";
 // checks it first; rpcs without a key do so themselves.
 absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context);
 
-// Returns the owner of the key in the metadata. Unauthenticated: no valid key. PermissionDenied
-// ("missing_scope"): the key has none of the scopes of `access`, which the text names.
+// Returns the owner of the key or the session in the metadata. Unauthenticated: neither is valid.
+// InvalidArgument ("two_credentials"): both are there. PermissionDenied ("missing_scope"): none of
+// the scopes of `access`, which the text names. FailedPrecondition ("needs_api_key"): `access` is
+// for keys, and a session was presented.
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
+
+// Returns the owner of the key in the metadata, where neither a session nor a token will do. Also
+// checks the peer. FailedPrecondition ("needs_api_key"): a token was presented.
+absl::StatusOr<Caller> AuthenticateKey(const KeyRing& keys,
+                                       const grpc::CallbackServerContext& context);
+
+// Returns the session in the metadata; empty: none.
+std::string_view UserSessionOf(const grpc::CallbackServerContext& context);
 
 // Records the deliveries that the metadata reports, before the call that follows them.
 void RecordDeliveries(Runtime& runtime, const Caller& caller,
@@ -57,7 +68,8 @@ grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerCo
                                      RpcAccess access,
                                      const std::function<absl::Status(const Caller&)>& read);
 
-// As AnswerCall, for a `read` that may read the store: it runs on one of `reads`. The objects that
+// As AnswerCall, for a `read` that may read the store: it runs on one of `reads`. The key must be
+// valid when the call comes and when its turn has come. The objects that
 // it borrows must live until the call ends. Variables of the caller's stack do not.
 grpc::ServerUnaryReactor* ReadCall(ReadThreads& reads, const KeyRing& keys,
                                    grpc::CallbackServerContext* context, RpcAccess access,
