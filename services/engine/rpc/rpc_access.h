@@ -65,6 +65,12 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Tenants.RevokeOwnKey", kAnyScope},
     {"Tenants.ExchangeToken", kAnyScope},
     {"Tenants.ListAudit", Scope::kAdmin},
+    {"Tenants.ListTenantKeys", Scope::kAdmin},
+    {"Tenants.CreateTenantKey", Scope::kAdmin},
+    {"Tenants.RevokeTenantKey", Scope::kAdmin},
+    {"Tenants.RotateTenantKey", Scope::kAdmin},
+    {"Tenants.ListTenants", Scope::kAdmin},
+    {"Tenants.SetTenantQuota", Scope::kOperator},
 
     {"Streaming.SampleStream", Scope::kSample},
 
