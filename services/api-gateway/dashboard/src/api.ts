@@ -19,12 +19,6 @@ export interface OwnKey {
   details: { org_details: { name: string } };
 }
 
-export interface AuditEntry {
-  timestamp: string;
-  event: string;
-  event_details: Record<string, string>;
-}
-
 export class ApiError extends Error {
   constructor(
     // 0: no answer at all.
@@ -91,8 +85,6 @@ export const listRunCheckpoints = async (id: string): Promise<Checkpoint[]> =>
 export const getOwnKey = (): Promise<OwnKey> => get("/api/v1/auth/apikey/me");
 export const listStorage = async (): Promise<Storage[]> =>
   (await get<Schemas["CheckpointStorageResponse"]>("/api/v1/billing/usage/checkpoints/current")).data;
-export const listAudit = async (day: string): Promise<AuditEntry[]> =>
-  (await get<{ entries: AuditEntry[] }>(`/api/v1/audit?day=${encodeURIComponent(day)}`)).entries;
 
 export async function listUsage(from: Date, to: Date): Promise<UsageEvent[]> {
   const hour = (time: Date): string => encodeURIComponent(time.toISOString().replace(/\.\d+/, ""));

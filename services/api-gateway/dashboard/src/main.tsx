@@ -5,15 +5,18 @@ import { type ComponentChildren, render } from "preact";
 import { listenToKeys } from "./keyboard";
 import { Card } from "./parts/basic";
 import { Shell } from "./parts/shell";
+import { Audit } from "./pages/audit";
 import { Checkpoints } from "./pages/checkpoints";
 import { Compare } from "./pages/compare";
 import { Health } from "./pages/health";
-import { Key } from "./pages/key";
+import { Keys } from "./pages/keys";
 import { Overview } from "./pages/overview";
 import { Queue } from "./pages/queue";
 import { Run } from "./pages/run";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/sign_in";
+import { Tenants } from "./pages/tenants";
+import { Usage } from "./pages/usage";
 import { Workers } from "./pages/workers";
 import { listen, place } from "./router";
 import { key } from "./session";
@@ -35,7 +38,11 @@ function pageAt([first = "", id, ...rest]: string[]): [string, ComponentChildren
     case "queue": return ["Queue", <Queue />];
     case "workers": return ["Workers", <Workers />];
     case "health": return ["Health", <Health />];
-    case "key": return ["Key", <Key />];
+    case "key":
+    case "keys": return ["Keys", <Keys />];
+    case "tenants": return ["Tenants", <Tenants />];
+    case "usage": return ["Usage", <Usage />];
+    case "audit": return ["Audit", <Audit />];
     default: return ["No such page", <NoPage />];
   }
 }
