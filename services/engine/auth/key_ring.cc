@@ -25,6 +25,9 @@ absl::Status BadKey() {
                     "unauthenticated");
 }
 
+// Returns the beginning of a text that a caller gave, for a message.
+std::string Shown(const std::string& text) { return text.substr(0, kMaxTenantNameBytes); }
+
 bool IsTenantName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxTenantNameBytes && name[0] != '.' &&
          name.find_first_not_of(
@@ -37,7 +40,7 @@ absl::Status CheckNames(const std::string& tenant_name, const std::string& key_n
     return WithDetail(
         absl::InvalidArgumentError(absl::StrFormat(
             "tenant is '%s', expected 1 to %d of A-Z a-z 0-9 . _ - without a leading dot",
-            tenant_name, kMaxTenantNameBytes)),
+            Shown(tenant_name), kMaxTenantNameBytes)),
         "bad_name", "tenant");
   }
   if (key_name.size() > kMaxKeyNameBytes) {
@@ -208,6 +211,7 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
     row.expires_at = absl::ToUnixNanos(clock_.Now() + lifetime);
   }
   absl::MutexLock lock(&change_mu_);
+  RETURN_IF_ERROR(CheckActorLocked(actor));
   ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name, actor));
   return AddLocked(MakeApiKey(), row, {}, Entry(row, "key_create", actor));
 }
@@ -232,6 +236,7 @@ absl::Status KeyRing::Accept(const std::string& tenant_name, const std::string& 
 absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap,
                                                 const std::string& actor) {
   absl::MutexLock lock(&change_mu_);
+  RETURN_IF_ERROR(CheckActorLocked(actor));
   ASSIGN_OR_RETURN(ApiKeyRow old, Find(key_id));
   if (!IsLive(old)) {
     return WithDetail(absl::FailedPreconditionError(
@@ -247,6 +252,12 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl:
   const int64_t end = now + absl::ToInt64Nanoseconds(overlap);
   old.expires_at = old.expires_at == 0 ? end : std::min(old.expires_at, end);
   return AddLocked(MakeApiKey(), fresh, {old}, Entry(old, "key_rotate", actor));
+}
+
+absl::Status KeyRing::CheckActorLocked(const std::string& actor) const {
+  if (actor.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Caller caller, FindCaller(actor));
+  return caller.scopes.HasAny(Scope::kAdmin) ? absl::OkStatus() : BadKey();
 }
 
 absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor) {
@@ -285,7 +296,7 @@ absl::StatusOr<std::string> KeyRing::TenantId(const std::string& name) const {
   for (const auto& [tenant_id, tenant_name] : snapshot()->tenant_names) {
     if (tenant_name == name) return tenant_id;
   }
-  return WithDetail(absl::NotFoundError(absl::StrFormat("tenant '%s' does not exist", name)),
+  return WithDetail(absl::NotFoundError(absl::StrFormat("tenant '%s' does not exist", Shown(name))),
                     "not_found", "tenant");
 }
 
@@ -295,7 +306,7 @@ absl::StatusOr<std::string> KeyRing::TenantFor(const Caller& caller,
   if (caller.scopes.HasAny(Scope::kOperator)) return TenantId(name);
   return WithDetail(absl::PermissionDeniedError(absl::StrFormat(
                         "tenant is '%s', a key of tenant '%s' needs the scope operator for it",
-                        name.substr(0, kMaxTenantNameBytes), caller.tenant_name)),
+                        Shown(name), caller.tenant_name)),
                     "missing_scope", "tenant");
 }
 

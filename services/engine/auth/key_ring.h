@@ -65,7 +65,7 @@ class KeyRing {
   };
   // Creates a key, and the tenant if its name is new. Empty `scopes`: train, sample, read,
   // checkpoints:write. `lifetime` is above 0 and at most ten years, or infinite. `actor` as in
-  // Revoke.
+  // Revoke. Unauthenticated: the actor has ended or lost the scope admin meanwhile.
   absl::StatusOr<NewKey> Create(const std::string& tenant_name, const std::string& key_name,
                                 const std::vector<std::string>& scopes,
                                 absl::Duration lifetime = absl::InfiniteDuration(),
@@ -111,6 +111,10 @@ class KeyRing {
   static absl::StatusOr<Caller> CallerOf(const Snapshot& known, const ApiKeyRow& row);
   std::shared_ptr<const Snapshot> snapshot() const;
   absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
+  // Returns OK if `actor` may still make keys: a call waits for its turn, and its key may end
+  // meanwhile. Unauthenticated otherwise.
+  absl::Status CheckActorLocked(const std::string& actor) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name,
                                                      const std::string& actor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);

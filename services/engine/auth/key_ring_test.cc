@@ -59,6 +59,24 @@ TEST_CASE("KeyRing: another tenant is an operator's alone", "[auth]") {
   }
 }
 
+TEST_CASE("KeyRing: whoever lost the right meanwhile makes no key any more", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey admin = *f.ring.Create("default", "", {"admin"});
+  const KeyRing::NewKey plain = *f.ring.Create("default", "", {});
+  const auto make = [&](const std::string& actor) {
+    return f.ring.Create("default", "", {}, absl::InfiniteDuration(), actor).status();
+  };
+  CHECK(make(admin.key_id).ok());
+  CHECK(f.ring.Rotate(plain.key_id, absl::Hours(1), admin.key_id).ok());
+  CHECK(absl::IsUnauthenticated(make(plain.key_id)));
+  REQUIRE(f.ring.Revoke(admin.key_id).ok());
+  const size_t num_keys = f.ring.List().size();
+  CHECK(absl::IsUnauthenticated(make(admin.key_id)));
+  CHECK(
+      absl::IsUnauthenticated(f.ring.Rotate(plain.key_id, absl::Hours(1), admin.key_id).status()));
+  CHECK(f.ring.List().size() == num_keys);
+}
+
 TEST_CASE("KeyRing: peers on sockets and gateways with the credential may call", "[auth]") {
   Fixture f;
   const KeyRing ring(*f.store, f.clock, "secret");

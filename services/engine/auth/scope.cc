@@ -14,6 +14,8 @@ struct NamedScope {
   Scope scope;
 };
 
+constexpr size_t kMaxShownBytes = 64;
+
 constexpr std::array<NamedScope, 6> kScopes = {{{"train", Scope::kTrain},
                                                 {"sample", Scope::kSample},
                                                 {"read", Scope::kRead},
@@ -40,7 +42,7 @@ absl::StatusOr<Scopes> Scopes::Parse(const std::vector<std::string>& words) {
       return WithDetail(
           absl::InvalidArgumentError(absl::StrFormat(
               "scope is '%s', allowed are train, sample, read, checkpoints:write, admin, operator",
-              word)),
+              word.substr(0, kMaxShownBytes))),
           "invalid_field", "scopes");
     }
     scopes = scopes | found->scope;

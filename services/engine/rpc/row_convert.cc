@@ -202,7 +202,11 @@ v1::Quota EffectiveQuota(const Runtime& runtime, const QuotaRow& row) {
 absl::StatusOr<v1::ListTenantsResponse> DescribeTenants(Runtime& runtime,
                                                         std::span<const TenantRow> tenants) {
   std::map<std::string, int64_t> adapters;
-  for (const ModelRow& model : runtime.directory().LiveModels()) ++adapters[model.tenant_id];
+  for (const ModelRow& model : tenants.size() == 1
+                                   ? runtime.directory().LiveModelsOf(tenants.front().tenant_id)
+                                   : runtime.directory().LiveModels()) {
+    ++adapters[model.tenant_id];
+  }
   v1::ListTenantsResponse response;
   for (const TenantRow& row : tenants) {
     v1::TenantInfo* const tenant = response.add_tenants();

@@ -227,9 +227,9 @@ absl::Status TenantsService::CheckAdministers(const Caller& caller,
 TenantsService::Reactor* TenantsService::RevokeTenantKey(Context* context,
                                                          const v1::RevokeKeyRequest* request,
                                                          v1::RevokeKeyResponse*) {
-  // As RevokeOwnKey, not on the threads for reads.
-  return AnswerCall(
-      keys_, context, "Tenants.RevokeTenantKey", [&](const Caller& caller) -> absl::Status {
+  return ReadCall(
+      revocations_, keys_, context, "Tenants.RevokeTenantKey",
+      [this, request](const Caller& caller) -> absl::Status {
         RETURN_IF_ERROR(CheckAdministers(caller, request->key_id()));
         RETURN_IF_ERROR(keys_.Revoke(request->key_id(), caller.key_id));
         LogInfo("key revoked", {{"key_id", request->key_id()}, {"actor", caller.key_id}});

@@ -58,6 +58,8 @@ class TenantsService final : public v1::Tenants::CallbackService {
   Runtime& runtime_;
   KeyRing& keys_;
   ReadThreads& reads_;
+  // Revocations alone: neither reads nor new keys hold them up.
+  ReadThreads revocations_{{.num_threads = 1}};
 };
 
 }  // namespace lathe::engine
