@@ -21,6 +21,7 @@ constexpr Field kCreateKeyFields[] = {
      .schema = R"("maxLength": 64)"},
     {.name = "name", .about = "For people.", .schema = R"("maxLength": 128)"},
     {.name = "scopes",
+     .min_count = 1,
      .max_count = 16,
      .about = "Absent: train, sample, read and checkpoints:write.",
      .items = kScopeNames},

@@ -51,6 +51,7 @@ TEST_CASE("TenantsJson: a key's scopes and end are read, and what is absent stay
   CHECK(key->expires_in_seconds() == 60);
   CHECK_FALSE(ReadBody("{}", kCreateKey)->has_expires_in_seconds());
   CHECK(ErrorField(ReadBody(R"({"scopes":"read"})", kCreateKey).status()) == "/scopes");
+  CHECK(ErrorField(ReadBody(R"({"scopes":[]})", kCreateKey).status()) == "/scopes");
   CHECK(ReadBody("{}", kRotateKey)->overlap_seconds() == 24 * 3600);
   CHECK(ReadBody(R"({"overlap_seconds":0})", kRotateKey)->overlap_seconds() == 0);
 }
