@@ -91,6 +91,18 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(opened, lathe):
     page.wait_for(f"{row_of(key_id_of(fresh))}?.innerText.includes('revoked')")
 
 
+def test_the_key_of_the_page_is_not_rotated_at_once(opened, lathe):
+    own = lathe.create_key("careful", ["admin"])
+    page = opened(own, "/ui/keys")
+    page.wait_for(row_of(key_id_of(own)))
+    click(page, "Rotate", row_of(key_id_of(own)))
+    page.wait_for("document.querySelector('dialog [role=alert]')?.innerText.includes('sign in with the new one')")
+    assert page.evaluate("[...document.querySelectorAll('dialog option')].every(({value}) => value !== '0')")
+    click(page, "Rotate", "document.querySelector('dialog')")
+    fresh = page.wait_for("document.querySelector('dialog pre')?.innerText")
+    assert me(lathe, fresh).json()["name"] == me(lathe, own).json()["name"]
+
+
 def test_a_refusal_stays_in_the_dialog_and_says_why(opened, operator_key):
     page = opened(operator_key, "/ui/keys")
     click(page, "Make a key")

@@ -78,12 +78,15 @@ function CreateDialog({ isOperator, onMade, onClose }: { isOperator: boolean; on
   </ChangeDialog>;
 }
 
-function RotateDialog({ subject, onMade, onClose }: { subject: KeyInfo; onMade: (made: NewKey) => void; onClose: () => void }) {
+function RotateDialog({ subject, isOwn, onMade, onClose }: { subject: KeyInfo; isOwn: boolean; onMade: (made: NewKey) => void; onClose: () => void }) {
   const [overlap, setOverlap] = useState(kDay);
+  // This page must outlive the answer: it is the only place of the new key.
+  const overlaps = kOverlaps.filter(([, seconds]) => !isOwn || seconds > 0);
   return <ChangeDialog title="Rotate this key" verb="Rotate" onClose={onClose}
     change={async () => onMade(await rotateKey(subject.key_id, overlap))}>
     <p>A new key gets the tenant, name, scopes and lifetime of <code>{subject.key_id}</code>. The old one then ends.</p>
-    <Choice label="The old key ends" options={kOverlaps} value={overlap} set={setOverlap} />
+    <Choice label="The old key ends" options={overlaps} value={overlap} set={setOverlap} />
+    {isOwn && <p role="alert">This page uses it: sign in with the new one before the old one ends.</p>}
   </ChangeDialog>;
 }
 
@@ -147,7 +150,8 @@ function Administered({ own, isOperator }: { own: OwnKey; isOperator: boolean })
       <Pager total={data.cursor.total_count} later="Newer" earlier="Older" />
     </>}
     {dialog?.kind === "create" && <CreateDialog isOperator={isOperator} onMade={finish} onClose={close} />}
-    {dialog?.kind === "rotate" && subject !== undefined && <RotateDialog subject={subject} onMade={finish} onClose={close} />}
+    {dialog?.kind === "rotate" && subject !== undefined && <RotateDialog subject={subject}
+      isOwn={subject.key_id === own.lathe_key_id} onMade={finish} onClose={close} />}
     {dialog?.kind === "revoke" && subject !== undefined && <RevokeDialog subject={subject}
       isOwn={subject.key_id === own.lathe_key_id} onDone={() => finish()} onClose={close} />}
     {made !== undefined && <MadeDialog made={made} onClose={() => setMade(undefined)} />}
