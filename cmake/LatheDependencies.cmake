@@ -20,6 +20,8 @@ pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
 pkg_check_modules(PQXX REQUIRED IMPORTED_TARGET libpqxx>=6.4 libpqxx<7)
 # CURLOPT_AWS_SIGV4 signs for S3 since 7.87.
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl>=7.87)
+# Signatures of identity providers.
+pkg_check_modules(CJOSE REQUIRED IMPORTED_TARGET cjose)
 pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)

@@ -50,6 +50,7 @@ LIBRARIES = {
     "PCRE2": r"pcre2\.h$",
     "ICU": r"unicode/",
     "libcurl": r"curl/",
+    "cjose": r"cjose/",
     "ncurses": r"n?curses(w/.*)?\.h$|term\.h$",
 }
 
@@ -91,12 +92,13 @@ HOMES = {
     "spdlog": [r"libs/common/logging/"],
     "prometheus": [r"libs/common/metrics/", r"services/[^/]+/metrics(_test\.cc|\.h|\.cc)$"],
     "zstd": [r"services/api-gateway/(http|testing)/"],
-    "libsodium": [r"libs/common/age/"],
+    "libsodium": [r"libs/common/age/", r"services/api-gateway/auth/oidc/login_state\.cc$"],
     "libarchive": [r"services/api-gateway/routes/"],
     "PCRE2": [r"services/worker/tokenizer/"],
     "ICU": [r"services/worker/tokenizer/"],
     # Others use HttpCall. A bucket's client runs several signed transfers on one thread.
     "libcurl": [r"libs/common/http_client/", r"libs/common/object_store/s3_client\.cc$"],
+    "cjose": [r"services/api-gateway/auth/oidc/"],
     "ncurses": [r"tools/lathe/terminal/"],
 }
 

@@ -24,9 +24,12 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       watch_(io.get_executor(), engine_, options_.outage_grace),
       polls_(options_.limits.max_polls_per_key),
       archives_(options_.data_dir, options_.objects),
-      credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute),
-      router_(AllRoutes(
-          {engine_, watch_, polls_, archives_, [this] { return CheckReady(); }, options_.routes})),
+      credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute,
+                   options_.routes.public_url),
+      sign_in_(engine_, clock, credentials_.failed_attempts(), options_.routes.public_url,
+               options_.sign_in),
+      router_(AllRoutes({engine_, watch_, polls_, archives_, sign_in_,
+                         [this] { return CheckReady(); }, options_.routes})),
       metrics_([this] {
         return GatewayGauges{.num_connections = server_.num_connections(),
                              .num_waiting_polls = polls_.num_waiting(),
@@ -38,10 +41,8 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
                                                                  : options_.tracer->counts()};
       }),
       server_(io, router_,
-              {.authorize =
-                   [this](const Route& route, const Request& request) {
-                     return credentials_.Check(route, request);
-                   },
+              {.authorize = [this](const Route& route,
+                                   Request& request) { return credentials_.Check(route, request); },
                .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
                .notices = Notices(options_.notices),
                .tracer = options_.tracer},
@@ -83,26 +84,25 @@ absl::Status Gateway::ListenGrpc(const std::string& address) {
   ASSIGN_OR_RETURN(TrustedProxies proxies, TrustedProxies::Parse(options_.trusted_proxies));
   const HttpLimits& limits = options_.limits;
   ASSIGN_OR_RETURN(
-      grpc_, GrpcServer::Start(
-                 {.address = address,
-                  .tls = options_.tls,
-                  .max_message_bytes = limits.max_inflated_bytes,
-                  .max_memory_bytes = limits.max_inflight_bytes,
-                  .handshake_timeout = limits.head_timeout,
-                  .idle_timeout = limits.idle_timeout},
-                 {.executor = executor_,
-                  .engine = engine_,
-                  .watch = watch_,
-                  .budget = server_.budget(),
-                  .authorize =
-                      [this](const Route& route, const Request& request) {
-                        return credentials_.Check(route, request);
-                      },
-                  .proxies = std::move(proxies),
-                  .max_calls_per_key = limits.max_polls_per_key,
-                  .reflection = options_.grpc_reflection,
-                  .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
-                  .tracer = options_.tracer}));
+      grpc_,
+      GrpcServer::Start(
+          {.address = address,
+           .tls = options_.tls,
+           .max_message_bytes = limits.max_inflated_bytes,
+           .max_memory_bytes = limits.max_inflight_bytes,
+           .handshake_timeout = limits.head_timeout,
+           .idle_timeout = limits.idle_timeout},
+          {.executor = executor_,
+           .engine = engine_,
+           .watch = watch_,
+           .budget = server_.budget(),
+           .authorize = [this](const Route& route,
+                               Request& request) { return credentials_.Check(route, request); },
+           .proxies = std::move(proxies),
+           .max_calls_per_key = limits.max_polls_per_key,
+           .reflection = options_.grpc_reflection,
+           .on_answered = [this](const Answered& answered) { metrics_.OnAnswer(answered); },
+           .tracer = options_.tracer}));
   is_grpc_open_ = true;
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "libs/common/concurrency/named_thread.h"
 #include "libs/common/time/clock.h"
 #include "services/api-gateway/auth/credential_cache.h"
+#include "services/api-gateway/auth/sign_in.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/grpc/grpc_server.h"
@@ -44,6 +45,7 @@ struct GatewayOptions {
   // Longest time that a drain waits for requests in progress, after drain_delay.
   absl::Duration drain_timeout = absl::Seconds(10);
   RouteOptions routes;
+  SignInOptions sign_in;
   // Names allowed in the Host header, besides those of the public URL and loopback; see
   // AllowedHosts.
   std::vector<std::string> allowed_hosts;
@@ -107,6 +109,7 @@ class Gateway {
   LongPollRegistry polls_;
   ArchiveFiles archives_;
   CredentialCache credentials_;
+  SignIn sign_in_;
   Router router_;
   GatewayMetrics metrics_;
   HttpServer server_;

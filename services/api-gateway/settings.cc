@@ -86,6 +86,22 @@ absl::Status CheckLimits(const HttpLimits& limits) {
   return absl::OkStatus();
 }
 
+void AddOidc(OptionSet& set, OidcOptions& oidc) {
+  set.Add(&oidc.issuer, "auth.oidc_issuer", "",
+          "address of the OpenID Connect provider where people sign in to the dashboard, as its "
+          "tokens name it; empty: none");
+  set.Add(&oidc.name, "auth.oidc_name", "",
+          "name of the provider for people; empty: the host of its address");
+  set.Add(&oidc.client_id, "auth.oidc_client_id", "", "this service's id at the provider");
+  set.Add(&oidc.client_secret, "auth.oidc_client_secret", "",
+          "this service's secret at the provider; empty: a public client", {.secret = true});
+  set.Add(&oidc.scopes, "auth.oidc_scopes", oidc.scopes, "scopes to ask for, with spaces between");
+  set.Add(&oidc.algorithms, "auth.oidc_algorithms", oidc.algorithms,
+          "algorithms of ID tokens: RS256, PS256, ES256");
+  set.Add(&oidc.claims, "auth.oidc_claims", oidc.claims,
+          "claims for which userinfo is asked if the ID token lacks one of them");
+}
+
 void AddOptions(OptionSet& set, Settings& settings) {
   set.Add(&settings.gateway.engine_addresses, "gateway.engine", {},
           "addresses of the engine and its standbys, unix:PATH or HOST:PORT", {.required = true});
@@ -152,6 +168,7 @@ void AddOptions(OptionSet& set, Settings& settings) {
           "HOST:PORT of /metrics, /livez and /readyz, for a private network; empty: no page",
           {.flag = "metrics-listen"});
   set.Add(&settings.num_threads, "gateway.threads", 2, "HTTP threads");
+  AddOidc(set, settings.gateway.sign_in.oidc);
   AddTracingOptions(set, settings.tracing);
   AddLogLevel(set, &settings.log_level);
 }
@@ -207,6 +224,7 @@ absl::Status CheckSettings(const Settings& settings) {
   RETURN_IF_ERROR(CheckTracingOptions(settings.tracing));
   RETURN_IF_ERROR(TrustedProxies::Parse(settings.gateway.trusted_proxies).status());
   RETURN_IF_ERROR(CheckNotices(settings.gateway.notices));
+  RETURN_IF_ERROR(CheckOidcOptions(settings.gateway.sign_in.oidc));
   RETURN_IF_ERROR(CheckExposure({.option = "listen",
                                  .address = settings.listen,
                                  .has_tls = settings.gateway.tls.enabled(),

@@ -46,9 +46,11 @@
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/sign_in_service.h"
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/traces_service.h"
+#include "services/engine/rpc/users_service.h"
 #include "services/engine/rpc/validate_lora.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/settings.h"
@@ -352,6 +354,13 @@ void LogServing(const Settings& settings, const Runtime& runtime, const Servers&
                       {"worker_port", servers.worker_port()}});
 }
 
+void ShowServing(const Settings& settings, Runtime& runtime, Dispatcher& dispatcher,
+                 const Servers& servers, EngineMetrics& metrics, Readiness& readiness) {
+  LogServing(settings, runtime, servers);
+  metrics.ShowState(runtime, dispatcher);
+  readiness.Follow(&runtime);
+}
+
 // Reads the keys, and makes the first admin key. Returns the exit code of a failure.
 std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
   absl::Status status = keys.Refresh();
@@ -390,7 +399,7 @@ int Run(Settings settings, const sigset_t& signals) {
           Lead(settings, store, metrics, readiness, stop, leadership)) {
     return *exit_code;
   }
-  KeyRing keys(store, clock, opened.gateway_secret);
+  KeyRing keys(store, clock, opened.gateway_secret, settings.users);
   if (const std::optional<int> exit_code = LoadKeys(settings, keys)) return *exit_code;
   Runtime runtime(RuntimeOptions(settings, opened.checkpoints_dir, opened.stored_checkpoints,
                                  metrics, tracer.get(), stop),
@@ -407,23 +416,23 @@ int Run(Settings settings, const sigset_t& signals) {
   TracesService traces(runtime, keys, reads, opened.archive_key);
   MetricsService run_metrics(runtime, keys, reads);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
+  SignInService sign_in(runtime, keys, reads);
+  UsersService users(runtime, keys, reads);
   AdminService admin(runtime, keys, reads, attached_groups);
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
   }
   absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers,
-      {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces, &run_metrics},
-       .admin = admin,
-       .workers = dispatcher});
+      settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces,
+                                    &run_metrics, &sign_in, &users},
+                         .admin = admin,
+                         .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);
   }
-  LogServing(settings, runtime, *servers);
-  metrics.ShowState(runtime, dispatcher);
-  readiness.Follow(&runtime);
+  ShowServing(settings, runtime, dispatcher, *servers, metrics, readiness);
   std::optional<Watches> watches(std::in_place, settings, runtime, store, metrics);
   // From here on, a signal lets accepted requests be committed first, if the database is available.
   stop.React(nullptr);

@@ -155,6 +155,34 @@ void AddSeries(OptionSet& options, Settings& settings) {
               {.flag = "metrics-max-series-per-tenant"});
 }
 
+void AddUsers(OptionSet& options, Settings& settings) {
+  options.Add(&settings.users.session_lifetime, "auth.session", settings.users.session_lifetime,
+              "time after which a browser has to sign in again; 1m to 30 days",
+              {.flag = "auth-session"});
+  options.Add(&settings.users.session_idle, "auth.session_idle", settings.users.session_idle,
+              "a session that is not used for this long ends; 1m to 30 days",
+              {.flag = "auth-session-idle"});
+  options.Add(
+      &settings.role_map, "auth.role_map", {},
+      "roles of users whom an identity provider or a proxy names, as lines "
+      "CLAIM=VALUE:ROLE@TENANT: the first that fits decides, and without one nobody gets in",
+      {.flag = "auth-role-map", .keeps_commas = true});
+}
+
+// Completes the options of users.
+absl::Status CheckUsers(Settings& settings) {
+  constexpr absl::Duration kMin = absl::Minutes(1);
+  constexpr absl::Duration kMax = absl::Hours(30 * 24);
+  for (const auto& [name, value] : {std::pair("session", settings.users.session_lifetime),
+                                    std::pair("session_idle", settings.users.session_idle)}) {
+    if (value >= kMin && value <= kMax) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "auth.", name, " is ", absl::FormatDuration(value), ", allowed are 1m to 720h"));
+  }
+  ASSIGN_OR_RETURN(settings.users.role_map, RoleMap::Parse(settings.role_map));
+  return absl::OkStatus();
+}
+
 void AddLoraDefaults(OptionSet& options, Settings& settings) {
   const LoraDefaults lora;
   options.Add(&settings.lora_alpha, "lora.alpha", lora.alpha,
@@ -188,6 +216,7 @@ Settings ParseSettings(int argc, char** argv) {
   AddTenantLimits(options, settings);
   AddLoraDefaults(options, settings);
   AddSeries(options, settings);
+  AddUsers(options, settings);
   options.Add(&settings.read_threads, "engine.read_threads", 4,
               "threads for listings and other reads; one tenant uses half of them at "
               "most; 1 to 64");
@@ -205,7 +234,8 @@ Settings ParseSettings(int argc, char** argv) {
   return settings;
 }
 
-absl::Status CheckSettings(const Settings& settings) {
+absl::Status CheckSettings(Settings& settings) {
+  RETURN_IF_ERROR(CheckUsers(settings));
   if (settings.sampler_versions_mib < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("sampler_versions_mib is ", settings.sampler_versions_mib, ", minimum is 0"));

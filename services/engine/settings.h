@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "libs/common/object_store/storage_options.h"
 #include "libs/common/tracing/tracing_options.h"
+#include "services/engine/auth/user_book.h"
 #include "services/engine/leadership/leadership.h"
 #include "services/engine/one_task.h"
 #include "services/engine/rpc/servers.h"
@@ -50,6 +51,8 @@ struct Settings {
   double lora_alpha = 0;
   std::vector<std::string> lora_target_modules;
   SeriesOptions series;
+  std::vector<std::string> role_map;
+  UserBook::Options users;  // its role map is made of `role_map`
   ServerOptions servers;
   Leadership::Options leadership;
   StorageOptions storage;
@@ -59,7 +62,8 @@ struct Settings {
 // Parses flags, the environment and a file. Ends the process if they are invalid.
 Settings ParseSettings(int argc, char** argv);
 
-// Returns InvalidArgument that names the setting, its value and its bound.
-absl::Status CheckSettings(const Settings& settings);
+// Makes what follows from other settings. Returns InvalidArgument that names the setting, its value
+// and its bound.
+absl::Status CheckSettings(Settings& settings);
 
 }  // namespace lathe::engine

@@ -144,6 +144,14 @@ absl::Status AdminClient::RemoveGroup(const std::string& group) {
   return Translate(Stub()->RemoveGroup(&context, request, &response));
 }
 
+absl::StatusOr<std::string> AdminClient::CreateTicket() {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  v1::CreateTicketResponse response;
+  RETURN_IF_ERROR(Translate(Stub()->CreateTicket(&context, {}, &response)));
+  return response.ticket();
+}
+
 absl::StatusOr<v1::ListTrashResponse> AdminClient::ListTrash() {
   grpc::ClientContext context;
   SetDeadline(context, kCallTimeout);

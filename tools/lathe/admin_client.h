@@ -32,6 +32,8 @@ class AdminClient {
   absl::Status DrainGroup(const std::string& group);
   absl::Status ResumeGroup(const std::string& group);
   absl::Status RemoveGroup(const std::string& group);
+  // Returns a ticket that makes one session of a browser.
+  absl::StatusOr<std::string> CreateTicket();
   absl::StatusOr<v1::ListTrashResponse> ListTrash();
   absl::StatusOr<v1::AdoptCheckpointResponse> AdoptCheckpoint(
       const v1::AdoptCheckpointRequest& request);

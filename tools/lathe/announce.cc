@@ -44,11 +44,15 @@ void Announcer::EndLoadingLine() {
   has_loading_line_ = false;
 }
 
-void Announcer::Ready(const LaunchPlan& plan, bool is_new_key) {
+void Announcer::Ready(const LaunchPlan& plan, bool is_new_key, const std::string& ticket) {
   const std::string url = plan.listen.Url(plan.has_tls);
   const std::string key_file = plan.data_dir.admin_key().string();
   Say("ready", absl::StrCat("API ", url));
   Say("key", absl::StrCat(key_file, is_new_key ? " (new, mode 0600)" : " (kept, mode 0600)"));
+  if (!ticket.empty()) {
+    Say("browse", absl::StrCat(url, "/ui?ticket=", ticket,
+                               " (works once, within a minute; later, sign in with the key)"));
+  }
   if (plan.metrics) {
     const auto page = [](const ListenAddress& address) { return address.Url() + "/metrics"; };
     std::string pages = absl::StrCat("gateway ", page(plan.metrics->gateway), " engine ",

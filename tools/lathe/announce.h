@@ -15,8 +15,9 @@ class Announcer {
   void Say(const std::string& label, const std::string& text);
   // `progress` is the worker's text, e.g. "64 % of 1.2 GB". A repeated text is not printed.
   void Loading(const std::string& progress);
-  // Prints the URL, key file, metrics pages, log directory and a command to try next.
-  void Ready(const LaunchPlan& plan, bool is_new_key);
+  // Prints the URL, key file, a link that signs a browser in, metrics pages, log directory and a
+  // command to try next. Empty `ticket`: no link.
+  void Ready(const LaunchPlan& plan, bool is_new_key, const std::string& ticket);
 
  private:
   void EndLoadingLine();

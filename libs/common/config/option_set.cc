@@ -30,7 +30,7 @@ constexpr std::array kSections = {
     "doctor", "up",      "data",    "keys",    "status",   "gateway", "engine",  "worker",
     "lora",   "export",  "log",     "metrics", "ranks",    "move",    "tenants", "checkpoints",
     "audit",  "probe",   "certs",   "drain",   "selftest", "secrets", "group",   "storage",
-    "backup", "restore", "tracing", "api",     "runs",     "logs",    "top"};
+    "backup", "restore", "tracing", "api",     "runs",     "logs",    "top",     "auth"};
 
 // Keys of sections that belong to several processes.
 constexpr std::array kSharedKeys = {"metrics.gateway_listen",
@@ -39,6 +39,17 @@ constexpr std::array kSharedKeys = {"metrics.gateway_listen",
                                     "metrics.keep",
                                     "metrics.keep_points_per_series",
                                     "metrics.max_series_per_tenant",
+                                    "auth.session",
+                                    "auth.session_idle",
+                                    "auth.role_map",
+                                    "auth.oidc_issuer",
+                                    "auth.oidc_name",
+                                    "auth.oidc_client_id",
+                                    "auth.oidc_client_secret",
+                                    "auth.oidc_client_secret_file",
+                                    "auth.oidc_scopes",
+                                    "auth.oidc_algorithms",
+                                    "auth.oidc_claims",
                                     "storage.cache_dir",
                                     "storage.cache_mib"};
 

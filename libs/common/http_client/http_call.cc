@@ -1,7 +1,11 @@
 #include "libs/common/http_client/http_call.h"
 
 #include <curl/curl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -22,6 +26,39 @@ size_t Append(char* data, size_t, size_t size, void* answer) {
 
 int OnProgress(void* is_cancelled, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return (*static_cast<const std::function<bool()>*>(is_cancelled))() ? 1 : 0;
+}
+
+bool IsLocal(const in_addr& address) {
+  const uint32_t bits = ntohl(address.s_addr);
+  return bits >> 24 == 127 || bits >> 24 == 0 || bits >> 16 == 0xa9fe || bits >> 28 >= 0xe;
+}
+
+bool IsLocal(const in6_addr& address) {
+  if (IN6_IS_ADDR_V4MAPPED(&address) || IN6_IS_ADDR_V4COMPAT(&address)) {
+    in_addr inner = {};
+    std::memcpy(&inner.s_addr, &address.s6_addr[12], sizeof(inner.s_addr));
+    // ::1 and :: have the form of the second kind.
+    return IN6_IS_ADDR_V4COMPAT(&address) || IsLocal(inner);
+  }
+  return IN6_IS_ADDR_LOOPBACK(&address) || IN6_IS_ADDR_UNSPECIFIED(&address) ||
+         IN6_IS_ADDR_LINKLOCAL(&address) || IN6_IS_ADDR_MULTICAST(&address);
+}
+
+// Sees the address that is really dialed, after every lookup of a name.
+curl_socket_t OpenNoLocal(void*, curlsocktype, curl_sockaddr* peer) {
+  if (peer->family == AF_INET) {
+    sockaddr_in address = {};
+    std::memcpy(&address, &peer->addr, sizeof(address));
+    if (IsLocal(address.sin_addr)) return CURL_SOCKET_BAD;
+  } else if (peer->family == AF_INET6) {
+    sockaddr_in6 address = {};
+    const auto* const whole = reinterpret_cast<const sockaddr_in6*>(&peer->addr);
+    address = *whole;
+    if (IsLocal(address.sin6_addr)) return CURL_SOCKET_BAD;
+  } else {
+    return CURL_SOCKET_BAD;
+  }
+  return socket(peer->family, peer->socktype | SOCK_CLOEXEC, peer->protocol);
 }
 
 }  // namespace
@@ -62,6 +99,9 @@ absl::StatusOr<HttpAnswer> HttpExchange(const HttpCallRequest& request) {
   curl_easy_setopt(curl.get(), CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
+  if (request.refuses_local) {
+    curl_easy_setopt(curl.get(), CURLOPT_OPENSOCKETFUNCTION, OpenNoLocal);
+  }
   if (!request.may_proxy) curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS,
                    static_cast<long>(absl::ToInt64Milliseconds(request.timeout)));

@@ -15,6 +15,9 @@ struct HttpCallRequest {
   std::vector<std::string> headers = {};
   std::string body = "";   // body of a POST, a form unless a header says otherwise; empty: GET
   bool may_proxy = false;  // true: through the proxy that the environment names
+  // True: addresses of this machine, of the link and of no machine are not called, whatever name
+  // leads to them. Cloud providers answer there with credentials.
+  bool refuses_local = false;
   absl::Duration timeout = absl::Seconds(5);
   // Asked about once a second. The call ends with Cancelled once it returns true. Empty: never.
   std::function<bool()> is_cancelled = {};

@@ -31,6 +31,23 @@ TEST_CASE("A redirect is an answer and is not followed", "[http]") {
   CHECK(HttpCall({.url = server.url()}).status().code() == absl::StatusCode::kUnavailable);
 }
 
+TEST_CASE("A call may refuse addresses of this machine and of the link, whatever their name",
+          "[http]") {
+  AnsweringServer server({AnsweringServer::Answer(200, "fine")});
+  const std::string port = server.url().substr(server.url().rfind(':'));
+  for (const std::string& host :
+       {std::string("127.0.0.1"), std::string("localhost"), std::string("0.0.0.0"),
+        std::string("[::1]"), std::string("[::ffff:127.0.0.1]"), std::string("169.254.169.254"),
+        std::string("[fe80::1]"), std::string("2130706433")}) {
+    INFO(host);
+    const auto answer = HttpExchange(
+        {.url = "http://" + host + port, .refuses_local = true, .timeout = absl::Seconds(2)});
+    CHECK(answer.status().code() == absl::StatusCode::kUnavailable);
+  }
+  CHECK(server.requests().empty());
+  CHECK(HttpExchange({.url = server.url()}).ok());
+}
+
 TEST_CASE("A call to a server that does not answer ends after its time", "[http]") {
   AnsweringServer server({""});
   const auto answer = HttpExchange({.url = server.url(), .timeout = absl::Milliseconds(50)});

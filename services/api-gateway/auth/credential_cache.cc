@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 
 namespace lathe::gateway {
@@ -35,10 +36,24 @@ bool IsOutage(const absl::Status& status) {
 
 }  // namespace
 
+absl::Status CredentialCache::TakeSession(Request& request) const {
+  request.api_key = cookies_.FindSession(request);
+  if (request.api_key.empty()) {
+    return WithDetail(absl::UnauthenticatedError("there is no session; sign in"), "bad_session");
+  }
+  const bool is_read = request.method == "GET" || request.method == "HEAD";
+  return is_read ? absl::OkStatus() : CheckCsrf(request, request.api_key);
+}
+
 asio::awaitable<absl::StatusOr<KeyState>> CredentialCache::Check(const Route& route,
-                                                                 const Request& request) {
+                                                                 Request& request) {
   if (route.access == Access::kPublic) co_return KeyState::kNone;
-  if (!IsWellFormed(request.api_key)) co_return Unauthenticated();
+  if (route.access == Access::kSession) {
+    if (absl::Status status = TakeSession(request); !status.ok()) co_return status;
+  } else if (!IsWellFormed(request.api_key) || IsUserSession(request.api_key)) {
+    // A session does nothing outside of its cookie.
+    co_return Unauthenticated();
+  }
   const bool insists = route.access != Access::kKeyUnlessEngineDown;
   absl::Status status = co_await CheckKey(request, insists ? kTimeout : kShortTimeout);
   if (status.ok()) co_return KeyState::kAccepted;
@@ -67,9 +82,11 @@ asio::awaitable<absl::Status> CredentialCache::CheckKey(const Request& request,
   }
   if (answer.status().code() != absl::StatusCode::kUnauthenticated) co_return answer.status();
   failed_.Count(request.peer);
-  // A refused token keeps the engine's message, such as its expiry. All keys get the same message.
-  const bool is_token = ErrorCode(answer.status()) == "bad_token";
-  const absl::Status refusal = is_token ? answer.status() : Unauthenticated();
+  // A refused token or session keeps the engine's message, such as its expiry. All keys get the
+  // same message.
+  const std::string code = ErrorCode(answer.status());
+  const bool is_key = code != "bad_token" && code != "bad_session";
+  const absl::Status refusal = is_key ? Unauthenticated() : answer.status();
   Remember(api_key, refusal, kRefusalLifetime);
   co_return refusal;
 }

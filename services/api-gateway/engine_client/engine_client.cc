@@ -7,6 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/fail_point/fail_point.h"
 #include "libs/common/rpc/cluster_secret.h"
@@ -86,7 +87,10 @@ asio::awaitable<absl::Status> EngineClient::Run(Start start, Caller caller, absl
   const auto state = std::make_shared<State>();
   state->start = std::move(start);
   SetDeadline(state->context, timeout);
-  if (!caller.api_key.empty()) state->context.AddMetadata("x-api-key", caller.api_key);
+  if (!caller.api_key.empty()) {
+    state->context.AddMetadata(IsUserSession(caller.api_key) ? kUserSessionHeader : "x-api-key",
+                               caller.api_key);
+  }
   if (caller.span.is_valid()) {
     state->context.AddMetadata(kTraceparent, FormatTraceparent(caller.span));
   }

@@ -58,7 +58,7 @@ struct Caller {
   Caller(std::string key) : api_key(std::move(key)) {}  // NOLINT
   Caller(std::string key, const SpanContext& parent) : api_key(std::move(key)), span(parent) {}
 
-  std::string api_key;  // empty: none
+  std::string api_key;  // a key, a token or a browser's session; empty: none
   SpanContext span;     // parent of the engine's spans; no context: none
 };
 

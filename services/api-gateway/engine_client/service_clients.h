@@ -4,8 +4,10 @@
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
 #include "protos/lathe/v1/metrics.grpc.pb.h"
+#include "protos/lathe/v1/sign_in.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "protos/lathe/v1/traces.grpc.pb.h"
+#include "protos/lathe/v1/users.grpc.pb.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 
 namespace lathe::gateway {
@@ -34,6 +36,20 @@ using MetricsStub = v1::Metrics::StubInterface::async_interface;
 template <>
 struct ServiceOf<MetricsStub> {
   using type = v1::Metrics;
+};
+
+using SignInStub = v1::SignIn::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<SignInStub> {
+  using type = v1::SignIn;
+};
+
+using UsersStub = v1::Users::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<UsersStub> {
+  using type = v1::Users;
 };
 
 using TracesStub = v1::Traces::StubInterface::async_interface;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/request_bounds.h"
 #include "libs/common/rpc/cluster_secret.h"
@@ -27,6 +28,7 @@
 #include "protos/lathe/v1/streaming.pb.h"
 #include "protos/lathe/v1/tenants.pb.h"
 #include "protos/lathe/v1/traces.pb.h"
+#include "protos/lathe/v1/users.pb.h"
 #include "services/api-gateway/grpc/delivery.h"
 #include "services/api-gateway/http/error_response.h"
 #include "services/api-gateway/http/request_span.h"
@@ -40,22 +42,25 @@ constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/Server
 constexpr size_t kCountedBytes = 1 << 20;
 static_assert(static_cast<int64_t>(kCountedBytes / 2) * kMessagePartBytes <= MaxPartBytes(0));
 
-// The files of the public services. A message of each makes the linker keep its descriptors.
-std::array<const google::protobuf::FileDescriptor*, 7> PublicFiles() {
+// The files of the public services, without lathe.v1.SignIn, which is for gateways. A message of
+// each makes the linker keep its descriptors.
+std::array<const google::protobuf::FileDescriptor*, 8> PublicFiles() {
   return {v1::GetCapabilitiesRequest::descriptor()->file(),
           v1::SampleStreamResponse::descriptor()->file(),
           v1::CopyWeightsRequest::descriptor()->file(),
           v1::ListUsageRequest::descriptor()->file(),
           v1::GetOwnKeyRequest::descriptor()->file(),
           v1::QueryMetricsRequest::descriptor()->file(),
+          v1::ListUsersRequest::descriptor()->file(),
           v1::OpenTraceRequest::descriptor()->file()};
 }
 
-// Metadata of the connection between client and gateway, which the next connection has itself.
+// Metadata of the connection between client and gateway, which the next connection has itself, and
+// sessions, which are for browsers.
 bool IsHopByHop(std::string_view name) {
   return name.starts_with("grpc-") || name.starts_with(":") || name.starts_with("x-forwarded-") ||
          name == "content-type" || name == "te" || name == "user-agent" ||
-         name == kGatewaySecretHeader;
+         name == kGatewaySecretHeader || name == kUserSessionHeader;
 }
 
 std::string Text(const grpc::string_ref& text) { return std::string(text.data(), text.size()); }

@@ -29,9 +29,10 @@
 
 namespace lathe::gateway {
 
-// Returns an error if `request` may not use `route`. Called before the request's body is read.
-using Authorize = std::function<asio::awaitable<absl::StatusOr<KeyState>>(const Route& route,
-                                                                          const Request& request)>;
+// Returns an error if `request` may not use `route`. Sets its credential if that is in a cookie.
+// Called before the request's body is read.
+using Authorize =
+    std::function<asio::awaitable<absl::StatusOr<KeyState>>(const Route& route, Request& request)>;
 
 // An answer that was sent, for metrics.
 struct Answered {

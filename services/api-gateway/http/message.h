@@ -47,7 +47,8 @@ struct Request {
   bool is_tls = false;
   // Address of the client as OwnerOf maps it: for IPv6 the /64.
   asio::ip::address peer;
-  // Value of X-API-Key; empty if none was sent. It is never empty on routes that need a key.
+  // Value of X-API-Key, or the session on routes for browsers; empty if none was sent. It is never
+  // empty on routes that need one of them.
   std::string api_key;
   // Span of the request in its trace. No context: the request is not traced.
   SpanContext span;

@@ -19,6 +19,9 @@ enum class Access {
   // The same as kKey, but any well-formed key passes while the engine does not answer. Used by
   // routes that must not fail during an engine restart and that reveal nothing by themselves.
   kKeyUnlessEngineDown,
+  // The route needs a browser's session, which its cookie carries, and for changes the proof that
+  // the browser's page makes the request (CheckCsrf). No other route looks at cookies.
+  kSession,
   kPublic,
 };
 
@@ -74,6 +77,8 @@ struct Route {
   // True if the handler uses Request::client or a timer of the connection. The other handlers run
   // in the pool if the body is large.
   bool stays_on_connection = false;
+  // True for a copy of another route, for browsers.
+  bool is_mirror = false;
   Handler handler;
 
   bool takes_body() const { return !request.empty(); }

@@ -8,8 +8,8 @@
 #include "libs/common/digest/sha256.h"
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/http/headers.h"
+#include "services/api-gateway/http/request_addresses.h"
 #include "services/api-gateway/json/metadata_json.h"
-#include "services/api-gateway/routes/request_addresses.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

@@ -37,6 +37,13 @@ asio::awaitable<absl::StatusOr<Response>> ServePage(Request& request) {
   co_return FileResponse(request, *page, Caching::kRevalidate, SecurityHeaders());
 }
 
+// A link of `lathe up` has a ticket, which the browser exchanges for a session at once.
+asio::awaitable<absl::StatusOr<Response>> ServeFirstPage(SignIn& sign_in, Request& request) {
+  const auto ticket = request.QueryValue("ticket");
+  if (!ticket || request.method != "GET") co_return co_await ServePage(request);
+  co_return co_await sign_in.WithTicket(request, std::string(*ticket));
+}
+
 // Only whole names of the table are found, so no name leads out of it.
 asio::awaitable<absl::StatusOr<Response>> ServeAsset(Request& request) {
   const EmbeddedFile* const file =
@@ -73,10 +80,14 @@ Route PageRoute(const char* path, const char* summary) {
 }  // namespace
 
 // These routes are public: what they serve is the same for everybody. The page's own calls carry
-// the key.
-std::vector<Route> DashboardRoutes(const RouteContext&) {
+// the session.
+std::vector<Route> DashboardRoutes(const RouteContext& context) {
+  Route first = PageRoute("/ui", "The dashboard");
+  first.handler = [&sign_in = context.sign_in](Request& request) {
+    return ServeFirstPage(sign_in, request);
+  };
   return {
-      PageRoute("/ui", "The dashboard"),
+      first,
       PageRoute("/ui/{page}", "A page of the dashboard"),
       PageRoute("/ui/runs/{run_id}", "A run in the dashboard"),
       {.method = "GET",

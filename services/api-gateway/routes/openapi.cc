@@ -12,6 +12,7 @@
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/json/tenants_json.h"
+#include "services/api-gateway/json/users_json.h"
 #include "services/api-gateway/json/weights_json.h"
 
 namespace lathe::gateway {
@@ -71,6 +72,9 @@ OrderedJson OperationOf(const Route& route) {
     operation["parameters"] = std::move(parameters);
   }
   if (route.access == Access::kPublic) operation["security"] = OrderedJson::array();
+  if (route.access == Access::kSession) {
+    operation["security"] = OrderedJson::array({{{"Session", OrderedJson::array()}}});
+  }
   if (!route.request.empty()) {
     OrderedJson content = SchemaContent(route.request);
     if (route.takes_protobuf) content.update(BytesContent("application/x-protobuf"));
@@ -95,7 +99,7 @@ std::string OpenApiDocument(const std::vector<Route>& routes) {
              kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,
              kWeightsInfo, kSetTtl, kCreateSamplingSession, kJoinSamplingSession, kSample,
              kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics, kCreateKey, kRotateKey,
-             kQuota);
+             kQuota, kUpdateUser);
   for (const Route& route : routes) {
     document["paths"][route.pattern][absl::AsciiStrToLower(route.method)] = OperationOf(route);
   }

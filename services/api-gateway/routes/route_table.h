@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "services/api-gateway/auth/sign_in.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
 #include "services/api-gateway/http/router.h"
@@ -36,6 +37,7 @@ struct RouteContext {
   WatchClient& watch;
   LongPollRegistry& polls;
   ArchiveFiles& archives;
+  SignIn& sign_in;
   // Says why the gateway should get no more requests.
   std::function<absl::Status()> check_ready;
   RouteOptions options;
@@ -56,10 +58,16 @@ std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
 std::vector<Route> MetricRoutes(const RouteContext& context);
+std::vector<Route> UserRoutes(const RouteContext& context);
+std::vector<Route> SignInRoutes(const RouteContext& context);
 std::vector<Route> DashboardRoutes(const RouteContext& context);
 
 // Appends the routes that describe all of `routes`.
 void AddDocsRoutes(std::vector<Route>& routes);
+
+// Appends a copy under /ui of each route of /api/v1, for browsers with a session. The OpenAPI
+// document leaves the copies out.
+void AddMirrorRoutes(std::vector<Route>& routes);
 
 // Returns docs_page/openapi.json, which has everything but the paths, with the paths of `routes`.
 std::string OpenApiDocument(const std::vector<Route>& routes);
@@ -69,11 +77,12 @@ inline std::vector<Route> AllRoutes(const RouteContext& context) {
   for (const auto list :
        {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
         FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
-        TraceRoutes, MetricRoutes, DashboardRoutes}) {
+        TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }
   AddDocsRoutes(all);
+  AddMirrorRoutes(all);
   return all;
 }
 

@@ -9,9 +9,9 @@
 #include "libs/common/strings/string_view.h"
 #include "services/api-gateway/engine_client/service_clients.h"
 #include "services/api-gateway/http/headers.h"
+#include "services/api-gateway/http/request_addresses.h"
 #include "services/api-gateway/json/session_json.h"
 #include "services/api-gateway/json/weights_json.h"
-#include "services/api-gateway/routes/request_addresses.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

@@ -2,8 +2,8 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/status_macros.h"
 #include "services/api-gateway/engine_client/service_clients.h"
+#include "services/api-gateway/http/request_addresses.h"
 #include "services/api-gateway/json/trace_json.h"
-#include "services/api-gateway/routes/request_addresses.h"
 #include "services/api-gateway/routes/route_table.h"
 #include "services/api-gateway/routes/rpc_route.h"
 

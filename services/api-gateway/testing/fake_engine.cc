@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/protocol.h"
 #include "libs/common/rpc/cluster_secret.h"
@@ -32,6 +33,11 @@ grpc::Status NoRequest(const std::string& request_id) {
 
 grpc::Status CheckKey(const grpc::ServerContext* context) {
   if (KeyOf(context) == FakeEngine::kFakeKey) return grpc::Status::OK;
+  const auto session = context->client_metadata().find(kUserSessionHeader);
+  if (session != context->client_metadata().end()) {
+    if (session->second == FakeEngine::kFakeSession) return grpc::Status::OK;
+    return Fail(absl::UnauthenticatedError("the session has ended; sign in again"), "bad_session");
+  }
   return Fail(absl::UnauthenticatedError("unknown key"), "unauthenticated");
 }
 
@@ -45,7 +51,7 @@ std::string GatewaySecretOfCall(const grpc::ServerContext& context) {
 
 }  // namespace
 
-FakeEngine::FakeEngine() {
+FakeEngine::FakeEngine(std::vector<grpc::Service*> more) : more_(std::move(more)) {
   char folder[] = "/tmp/lathe-fake-engine-XXXXXX";
   dir_ = mkdtemp(folder);
   address_ = absl::StrCat("unix:", dir_, "/engine.sock");
@@ -62,6 +68,7 @@ void FakeEngine::StartServing() {
   ApplyServerDefaults(builder);
   AddListener(builder, address_);
   builder.RegisterService(this);
+  for (grpc::Service* const service : more_) builder.RegisterService(service);
   server_ = builder.BuildAndStart();
 }
 

@@ -20,9 +20,13 @@ namespace lathe::gateway {
 class FakeEngine : public v1::Engine::Service {
  public:
   static constexpr char kFakeKey[] = "tml-fake";
+  // A browser's session that it accepts like the key.
+  static constexpr char kFakeSession[] =
+      "lathe-session-0000000000000000000000000000000000000000000";
 
-  // Listens on a unix socket in a new temporary directory.
-  FakeEngine();
+  // Listens on a unix socket in a new temporary directory. Serves `more` too, which must outlive
+  // it.
+  explicit FakeEngine(std::vector<grpc::Service*> more = {});
   ~FakeEngine() override;
 
   const std::string& address() const { return address_; }
@@ -105,6 +109,7 @@ class FakeEngine : public v1::Engine::Service {
   void Push(const std::string& request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AwaitLocked(const absl::Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const std::vector<grpc::Service*> more_;
   std::string dir_;
   std::string address_;
   absl::Mutex mu_;

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "libs/common/api_key/api_key.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/digest/sha256.h"
 #include "libs/common/errors.h"
 #include "libs/common/random/random_id.h"
 #include "libs/common/status_macros.h"
+#include "libs/common/strings/string_view.h"
 
 namespace lathe::engine {
 namespace {
@@ -27,6 +30,14 @@ absl::Status BadKey() {
 
 // Returns the beginning of a text that a caller gave, for a message.
 std::string Shown(const std::string& text) { return text.substr(0, kMaxTenantNameBytes); }
+
+constexpr std::string_view kUserCaller = "user:";
+constexpr std::string_view kSessionCaller = "session:";
+
+absl::Status BadSession() {
+  return WithDetail(absl::UnauthenticatedError("the session has ended; sign in again"),
+                    "bad_session");
+}
 
 bool IsTenantName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxTenantNameBytes && name[0] != '.' &&
@@ -62,6 +73,7 @@ absl::Status CheckLifetime(absl::Duration lifetime, const char* field) {
 }  // namespace
 
 absl::Status KeyRing::Refresh() {
+  RETURN_IF_ERROR(users_.Refresh());
   absl::MutexLock lock(&change_mu_);
   return RefreshLocked();
 }
@@ -127,7 +139,46 @@ absl::StatusOr<Caller> KeyRing::Authenticate(std::string_view credential) const 
   return CallerOf(*known, row);
 }
 
+absl::StatusOr<Caller> KeyRing::AuthenticateSession(std::string_view user_session) const {
+  const std::optional<UserBook::Found> found = users_.Find(user_session);
+  return found ? CallerOf(*found) : BadSession();
+}
+
+absl::StatusOr<Caller> KeyRing::AuthenticateAny(std::string_view credential) const {
+  return IsUserSession(credential) ? AuthenticateSession(credential) : Authenticate(credential);
+}
+
+absl::StatusOr<Caller> KeyRing::CallerOf(const UserBook::Found& found) const {
+  const UserSessionRow& session = found.session;
+  if (!session.key_id.empty()) {
+    absl::StatusOr<Caller> caller = FindCaller(session.key_id);
+    if (!caller.ok()) return BadSession();
+    caller->has_session = true;
+    return caller;
+  }
+  ASSIGN_OR_RETURN(const UserRole role,
+                   ParseUserRole(found.user ? found.user->role : session.role, "role"));
+  const std::string& tenant_id = found.user ? found.user->tenant_id : session.tenant_id;
+  std::string id = found.user
+                       ? absl::StrCat(AbslView(kUserCaller), found.user->user_id)
+                       : absl::StrCat(AbslView(kSessionCaller), UserBook::SessionIdOf(session));
+  return Caller{.key_id = std::move(id),
+                .tenant_id = tenant_id,
+                .tenant_name = TenantName(tenant_id),
+                .scopes = ScopesOf(role),
+                .has_session = true};
+}
+
 absl::StatusOr<Caller> KeyRing::FindCaller(const std::string& key_id) const {
+  if (key_id.starts_with(kUserCaller)) {
+    std::optional<UserRow> user = users_.FindUser(key_id.substr(kUserCaller.size()));
+    if (!user || user->disabled_at != 0) return BadSession();
+    return CallerOf(UserBook::Found{.session = {}, .user = std::move(user)});
+  }
+  if (key_id.starts_with(kSessionCaller)) {
+    const auto found = users_.FindById(key_id.substr(kSessionCaller.size()));
+    return found ? CallerOf(*found) : BadSession();
+  }
   const std::shared_ptr<const Snapshot> known = snapshot();
   const auto found = known->keys.find(key_id);
   if (found == known->keys.end() || !IsLive(found->second)) return BadKey();
@@ -145,6 +196,15 @@ absl::StatusOr<Caller> KeyRing::CallerOf(const Snapshot& known, const ApiKeyRow&
 
 absl::StatusOr<TokenSigner::Token> KeyRing::IssueToken(const Caller& caller) const {
   return tokens_.Issue(caller.key_id, caller.tenant_name);
+}
+
+absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
+  if (absl::StatusOr<std::string> known = TenantId(name); known.ok()) return known;
+  RETURN_IF_ERROR(CheckNames(name, ""));
+  absl::MutexLock lock(&change_mu_);
+  ASSIGN_OR_RETURN(std::string tenant_id, FindOrMakeTenantLocked(name, /*actor=*/""));
+  RETURN_IF_ERROR(RefreshLocked());
+  return tenant_id;
 }
 
 absl::StatusOr<std::string> KeyRing::FindOrMakeTenantLocked(const std::string& name,

@@ -1,5 +1,5 @@
-// Authentication of callers: API keys in memory, checked on every rpc, and tokens that replace
-// them.
+// Authentication of callers: API keys in memory, checked on every rpc, tokens that replace them,
+// and sessions of browsers.
 #pragma once
 
 #include <map>
@@ -17,15 +17,20 @@
 #include "libs/common/time/clock.h"
 #include "services/engine/auth/scope.h"
 #include "services/engine/auth/token_signer.h"
+#include "services/engine/auth/user_book.h"
 #include "services/engine/store/store.h"
 
 namespace lathe::engine {
 
 struct Caller {
+  // Names the caller in the audit log and in links: the id of a key, "user:" and the id of a user,
+  // or "session:" and the id of a session that belongs to neither.
   std::string key_id;
   std::string tenant_id;
   std::string tenant_name;
   Scopes scopes;
+  // True if a session was presented, not a key.
+  bool has_session = false;
 };
 
 // A mirror of the store's keys. All changes go through this class, so they take effect at once.
@@ -34,26 +39,36 @@ class KeyRing {
  public:
   // `store` and `clock` must outlive this. `gateway_secret` is what gateways on other machines
   // present; empty: none may call.
-  KeyRing(Store& store, Clock& clock, std::string gateway_secret = "")
+  KeyRing(Store& store, Clock& clock, std::string gateway_secret = "",
+          UserBook::Options user_options = {})
       : store_(store),
         clock_(clock),
         gateway_secret_(std::move(gateway_secret)),
-        tokens_(store, clock) {}
+        tokens_(store, clock),
+        users_(store, clock, std::move(user_options)) {}
 
   // Returns OK if `peer` (gRPC's text) may call on behalf of the owners of keys: a process of this
   // machine on a unix socket, or a gateway that presents the secret. FailedPrecondition
   // ("not_a_gateway") otherwise.
   absl::Status CheckPeer(std::string_view peer, std::string_view gateway_secret) const;
 
-  // Rereads all keys from the store.
+  UserBook& users() { return users_; }
+  const UserBook& users() const { return users_; }
+
+  // Rereads all keys and users from the store.
   absl::Status Refresh() ABSL_LOCKS_EXCLUDED(change_mu_);
 
   // Returns the owner of an API key or of a key's token. A malformed, unknown, wrong, expired or
   // revoked key gives Unauthenticated, always with the same text. An invalid token gives
   // Unauthenticated with the code bad_token.
   absl::StatusOr<Caller> Authenticate(std::string_view credential) const;
-  // Returns the owner of a key that was proven earlier, as a signed link says. Unauthenticated: the
-  // key is unknown, expired or revoked.
+  // Returns the owner of a browser's session, with what its user or key may do now. Unauthenticated
+  // ("bad_session"): the session is unknown or has ended, alone or with its key or user.
+  absl::StatusOr<Caller> AuthenticateSession(std::string_view user_session) const;
+  // Authenticates whichever of the three `credential` is.
+  absl::StatusOr<Caller> AuthenticateAny(std::string_view credential) const;
+  // Returns the caller with the Caller::key_id of an earlier call, as a signed link says.
+  // Unauthenticated: the key, user or session has ended.
   absl::StatusOr<Caller> FindCaller(const std::string& key_id) const;
   // Issues a token for the caller's key.
   absl::StatusOr<TokenSigner::Token> IssueToken(const Caller& caller) const;
@@ -93,6 +108,8 @@ class KeyRing {
   static absl::Status NoSuchKey(const std::string& key_id);
   // Returns NoSuchKey for an unknown id.
   absl::StatusOr<ApiKeyRow> Find(const std::string& key_id) const;
+  // Returns the id of the tenant, which is made if its name is new.
+  absl::StatusOr<std::string> FindOrMakeTenant(const std::string& name);
   // Returns NotFound for an unknown name.
   absl::StatusOr<std::string> TenantId(const std::string& name) const;
   // Returns the id of the tenant `name`, which `caller` administers; empty: the caller's own.
@@ -109,6 +126,7 @@ class KeyRing {
   };
 
   static absl::StatusOr<Caller> CallerOf(const Snapshot& known, const ApiKeyRow& row);
+  absl::StatusOr<Caller> CallerOf(const UserBook::Found& found) const;
   std::shared_ptr<const Snapshot> snapshot() const;
   absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   // Returns OK if `actor` may still make keys: a call waits for its turn, and its key may end
@@ -130,6 +148,7 @@ class KeyRing {
   Clock& clock_;
   const std::string gateway_secret_;
   mutable TokenSigner tokens_;
+  UserBook users_;
   // Held during a change and the Refresh after it, so that the last snapshot is the newest.
   absl::Mutex change_mu_;
   mutable absl::Mutex mu_;

@@ -100,6 +100,15 @@ AdminService::Reactor* AdminService::RotateKey(Context* context,
   return reactor;
 }
 
+AdminService::Reactor* AdminService::CreateTicket(Context* context, const v1::CreateTicketRequest*,
+                                                  v1::CreateTicketResponse* response) {
+  const absl::StatusOr<std::string> ticket = keys_.users().MakeTicket();
+  if (ticket.ok()) response->set_ticket(*ticket);
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(ticket.status()));
+  return reactor;
+}
+
 AdminService::Reactor* AdminService::ListTenants(Context* context,
                                                  const v1::ListTenantsRequest* request,
                                                  v1::ListTenantsResponse* response) {

@@ -59,6 +59,8 @@ class AdminService final : public v1::Admin::CallbackService {
                      v1::ListTrashResponse* response) override;
   Reactor* AdoptCheckpoint(Context* context, const v1::AdoptCheckpointRequest* request,
                            v1::AdoptCheckpointResponse* response) override;
+  Reactor* CreateTicket(Context* context, const v1::CreateTicketRequest* request,
+                        v1::CreateTicketResponse* response) override;
   Reactor* Drain(Context* context, const v1::DrainRequest* request,
                  v1::DrainResponse* response) override;
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/cluster_secret.h"
 #include "libs/common/rpc/delivered_header.h"
@@ -45,9 +46,30 @@ absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access) {
   RETURN_IF_ERROR(CheckPeer(keys, context));
-  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(MetadataOf(context, kApiKeyHeader)));
-  RETURN_IF_ERROR(CheckScopes(caller, access.scopes(), "the API key"));
+  const std::string_view key = MetadataOf(context, kApiKeyHeader);
+  const std::string_view session = UserSessionOf(context);
+  if (!key.empty() && !session.empty()) {
+    return WithDetail(absl::InvalidArgumentError("the call has an API key and a session"),
+                      "two_credentials");
+  }
+  ASSIGN_OR_RETURN(Caller caller,
+                   session.empty() ? keys.Authenticate(key) : keys.AuthenticateSession(session));
+  if (caller.has_session && access.is_for_keys()) {
+    return WithDetail(absl::FailedPreconditionError("this call needs an API key"), "needs_api_key");
+  }
+  RETURN_IF_ERROR(
+      CheckScopes(caller, access.scopes(), caller.has_session ? "the session" : "the API key"));
   return caller;
+}
+
+absl::StatusOr<Caller> AuthenticateKey(const KeyRing& keys,
+                                       const grpc::CallbackServerContext& context) {
+  RETURN_IF_ERROR(CheckPeer(keys, context));
+  return keys.Authenticate(MetadataOf(context, kApiKeyHeader));
+}
+
+std::string_view UserSessionOf(const grpc::CallbackServerContext& context) {
+  return MetadataOf(context, kUserSessionHeader);
 }
 
 void RecordDeliveries(Runtime& runtime, const Caller& caller,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -26,11 +27,20 @@ inline constexpr char kApiKeyHeader[] = "x-api-key";
 // checks it first; rpcs without a key do so themselves.
 absl::Status CheckPeer(const KeyRing& keys, const grpc::CallbackServerContext& context);
 
-// Returns the owner of the key in the metadata. Unauthenticated: no valid key. PermissionDenied
-// ("missing_scope"): the key has none of the scopes of `access`, which the text names.
+// Returns the owner of the key or the session in the metadata. Unauthenticated: neither is valid.
+// InvalidArgument ("two_credentials"): both are there. PermissionDenied ("missing_scope"): none of
+// the scopes of `access`, which the text names. FailedPrecondition ("needs_api_key"): `access` is
+// for keys, and a session was presented.
 absl::StatusOr<Caller> AuthenticateCall(const KeyRing& keys,
                                         const grpc::CallbackServerContext& context,
                                         RpcAccess access);
+
+// Returns the owner of the key in the metadata, where no session will do. Also checks the peer.
+absl::StatusOr<Caller> AuthenticateKey(const KeyRing& keys,
+                                       const grpc::CallbackServerContext& context);
+
+// Returns the session in the metadata; empty: none.
+std::string_view UserSessionOf(const grpc::CallbackServerContext& context);
 
 // Records the deliveries that the metadata reports, before the call that follows them.
 void RecordDeliveries(Runtime& runtime, const Caller& caller,

@@ -18,6 +18,8 @@ struct RpcRule {
   Scopes scopes;
   // True: the rpc needs no key, or finds keys in its messages.
   bool is_open = false;
+  // True: the rpc is about the presented key, so a session will not do.
+  bool is_for_keys = false;
 };
 
 inline constexpr RpcRule kRpcRules[] = {
@@ -61,9 +63,10 @@ inline constexpr RpcRule kRpcRules[] = {
     // The token from DescribeArchive or DescribeExternalWeights is the only credential needed.
     {"Engine.OpenArchive", Scopes(), /*is_open=*/true},
 
-    {"Tenants.GetOwnKey", kAnyScope},
-    {"Tenants.RevokeOwnKey", kAnyScope},
-    {"Tenants.ExchangeToken", kAnyScope},
+    {"Tenants.GetOwnKey", kAnyScope, /*is_open=*/false, /*is_for_keys=*/true},
+    {"Tenants.RevokeOwnKey", kAnyScope, /*is_open=*/false, /*is_for_keys=*/true},
+    // A session's token would outlive the session.
+    {"Tenants.ExchangeToken", kAnyScope, /*is_open=*/false, /*is_for_keys=*/true},
     {"Tenants.ListAudit", Scope::kAdmin},
     {"Tenants.ListTenantKeys", Scope::kAdmin},
     {"Tenants.CreateTenantKey", Scope::kAdmin},
@@ -88,6 +91,13 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Metrics.Append", Scope::kTrain},
     {"Metrics.Query", Scope::kRead},
 
+    {"Users.GetOwnSession", kAnyScope},
+    {"Users.EndOwnSession", kAnyScope},
+    {"Users.ListUsers", Scope::kAdmin},
+    {"Users.UpdateUser", Scope::kAdmin},
+    {"Users.ListUserSessions", Scope::kAdmin},
+    {"Users.EndUserSession", Scope::kAdmin},
+
     {"Traces.DescribeTrace", Scope::kRead},
     {"Traces.ListRunRequests", Scope::kRead},
     // The token from DescribeTrace is the only credential needed.
@@ -98,19 +108,22 @@ inline constexpr RpcRule kRpcRules[] = {
 // missing in the table does not compile.
 class RpcAccess {
  public:
-  consteval RpcAccess(const char* rpc) : scopes_(Find(rpc)) {}  // NOLINT
+  consteval RpcAccess(const char* rpc)  // NOLINT
+      : scopes_(Find(rpc).scopes), is_for_keys_(Find(rpc).is_for_keys) {}
 
   constexpr Scopes scopes() const { return scopes_; }
+  constexpr bool is_for_keys() const { return is_for_keys_; }
 
  private:
-  static consteval Scopes Find(std::string_view rpc) {
+  static consteval RpcRule Find(std::string_view rpc) {
     for (const RpcRule& rule : kRpcRules) {
-      if (rule.rpc == rpc && !rule.is_open) return rule.scopes;
+      if (rule.rpc == rpc && !rule.is_open) return rule;
     }
     throw "the rpc has no entry in kRpcRules";
   }
 
   Scopes scopes_;
+  bool is_for_keys_;
 };
 
 }  // namespace lathe::engine

@@ -85,7 +85,7 @@ void WatchStream::ReadUnlessFull() {
 
 void WatchStream::Subscribe(const v1::WatchRequest::Subscribe& subscribe) {
   const std::string& request_id = subscribe.request_id();
-  const absl::StatusOr<Caller> caller = keys_.Authenticate(subscribe.api_key());
+  const absl::StatusOr<Caller> caller = keys_.AuthenticateAny(subscribe.api_key());
   if (!caller.ok()) return PushError(request_id, caller.status());
   // A repeated subscription asks for the current state. The request's end may overtake the answer.
   if (IsSubscribed(caller->tenant_id, request_id)) {
@@ -141,7 +141,7 @@ void WatchStream::Unsubscribe(const std::string& request_id) {
 }
 
 void WatchStream::RecordDelivered(const v1::WatchRequest::Delivered& delivered) {
-  const absl::StatusOr<Caller> caller = keys_.Authenticate(delivered.api_key());
+  const absl::StatusOr<Caller> caller = keys_.AuthenticateAny(delivered.api_key());
   if (caller.ok()) runtime_.RecordDelivered(caller->tenant_id, delivered.request_id());
 }
 

@@ -16,6 +16,7 @@
 #include "services/engine/store/rows.h"
 #include "services/engine/store/series_rows.h"
 #include "services/engine/store/session_query.h"
+#include "services/engine/store/user_rows.h"
 
 namespace lathe::engine {
 
@@ -282,6 +283,11 @@ class Store {
   virtual absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() = 0;
   // Writes the keys and the audit entry in one transaction.
   virtual absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) = 0;
+
+  // Returns every user, role binding and unexpired session. They are bounded, see UserBook.
+  virtual absl::StatusOr<StoredUsers> ListUsers(int64_t now) = 0;
+  // Makes all parts of the change durable in one transaction.
+  virtual absl::Status ChangeUsers(const UserChange& change) = 0;
 
   virtual absl::Status AppendAudit(const AuditRow& row) = 0;
   // Returns the newest `limit` of the tenant's entries in [from, until), oldest first. Empty

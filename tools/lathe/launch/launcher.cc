@@ -261,7 +261,8 @@ void Launcher::Announce() {
                                            " is not served yet; its workers are started again and "
                                            "again, `lathe status` says how they end"));
   }
-  announcer_.Ready(plan_, is_new_key_);
+  const absl::StatusOr<std::string> ticket = admin_.CreateTicket();
+  announcer_.Ready(plan_, is_new_key_, ticket.value_or(""));
 }
 
 absl::Status Launcher::WritePids() const {

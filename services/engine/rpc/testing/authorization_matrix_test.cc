@@ -16,6 +16,7 @@
 #include "libs/common/rpc/cluster_secret.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/users.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -29,7 +30,7 @@ using google::protobuf::ServiceDescriptor;
 // limited to the service's user, WorkerPool's requires a secret in the first message.
 constexpr const char* kPublicServices[] = {
     "lathe.v1.Engine",   "lathe.v1.Tenants", "lathe.v1.Streaming", "lathe.v1.Checkpoints",
-    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics"};
+    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics",   "lathe.v1.Users"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -46,8 +47,8 @@ struct Row {
   // Sufficient scopes; a key needs one of them. Empty: needs no key.
   std::vector<std::string> scopes;
   // Request in text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $X
-  // external checkpoint, $T archive token, $V trace token, $K id of a key, $OWN a session of the
-  // caller, $KEY the caller's key.
+  // external checkpoint, $U user, $B browser's session, $T archive token, $V trace token, $K id of
+  // a key, $OWN a session of the caller, $KEY the caller's key.
   std::string request;
 };
 
@@ -111,6 +112,13 @@ const std::vector<Row>& Matrix() {
       {"GetServiceStatus", kRead, ""},
       {"GetOwnKey", kAllScopes, ""},
       {"ExchangeToken", kAllScopes, ""},
+      {"GetOwnSession", kAllScopes, ""},
+      {"EndOwnSession", kAllScopes, ""},
+      {"ListUsers", kAdmin, ""},
+      {"EndUserSession", kAdmin, "user_id: '$U' session_id: '$B'"},
+      // Ends all sessions of the user.
+      {"UpdateUser", kAdmin, "user_id: '$U' role: 'viewer'"},
+      {"ListUserSessions", kAdmin, "user_id: '$U'"},
       {"DescribeArchive", kRead, "tinker_path: '$P'"},
       // The token is the credential.
       {"OpenArchive", {}, "token: '$T'"},
@@ -162,6 +170,8 @@ const Names kAbsent = {{"$S", "absent"},
                        {"$A", "absent:sample:0"},
                        {"$P", "tinker://absent:train:0/weights/kept"},
                        {"$X", "tinker://absent:train:0/external_weights/kept"},
+                       {"$U", "absent-user"},
+                       {"$B", "absent-session"},
                        {"$T", "absent"},
                        {"$V", "absent"},
                        {"$K", "aaaaaaaaaaaa"}};
@@ -174,6 +184,10 @@ class World {
         owner_key_(f_.engine.MakeKey("default", kOperator)) {
     f_.client.MakeModel();
     own_ = kAbsent;
+    const auto signed_in =
+        f_.engine.keys().users().Find(f_.engine.SignIn("owner's user", UserRole::kMember));
+    Own("$U") = signed_in->user->user_id;
+    Own("$B") = UserBook::SessionIdOf(signed_in->session);
     Own("$S") = f_.client.session_id();
     Own("$M") = f_.client.model_id();
     Own("$R") = f_.client.Save(1, "kept");
@@ -448,6 +462,10 @@ TEST_CASE("Authorization: an object of another tenant is like one that does not 
     const absl::Status foreign = world.Call(method, row, world.own(), key, &answer);
     if (row.scopes == kOperator) {
       CHECK(ErrorCode(foreign) == "missing_scope");
+      continue;
+    }
+    if (row.method == "GetOwnSession" || row.method == "EndOwnSession") {
+      CHECK(ErrorCode(foreign) == "needs_session");
       continue;
     }
     if (!NamesObject(row)) {

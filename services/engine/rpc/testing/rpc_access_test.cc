@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/errors.h"
 #include "libs/common/rpc/channel.h"
 #include "libs/common/rpc/status.h"
@@ -20,9 +21,9 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Internal services, which have their own addresses.
-const std::set<std::string> kInternalServices = {"lathe.v1.Admin", "lathe.v1.VersionSource",
-                                                 "lathe.v1.WorkerPool"};
+// Internal services, which have their own addresses. SignIn is for gateways (sign_in_test.cc).
+const std::set<std::string> kInternalServices = {"lathe.v1.Admin", "lathe.v1.SignIn",
+                                                 "lathe.v1.VersionSource", "lathe.v1.WorkerPool"};
 
 const RpcRule* FindRule(const std::string& rpc) {
   for (const RpcRule& rule : kRpcRules) {
@@ -115,6 +116,28 @@ TEST_CASE("RpcAccess: each scope opens the rpcs of its rules and no others", "[e
   }
 }
 
+TEST_CASE("RpcAccess: each role opens the rpcs of its scopes and no others", "[engine][auth]") {
+  TestEngine engine;
+  grpc::GenericStub stub(MakeChannel(engine.address()));
+  for (const UserRole role :
+       {UserRole::kViewer, UserRole::kMember, UserRole::kAdmin, UserRole::kOperator}) {
+    for (const pb::MethodDescriptor* method : PublicMethods()) {
+      const RpcRule* const rule = FindRule(RpcName(*method));
+      if (rule == nullptr || rule->is_open) continue;
+      // Each call needs a new session, because one of the rpcs ends its caller's.
+      engine.clock().Advance(absl::Minutes(1));
+      const std::string session = engine.SignIn("ada", role);
+      const absl::Status status = CallEmpty(stub, *method, session);
+      INFO(UserRoleWord(role) << " " << RpcName(*method) << " " << status);
+      CHECK((ErrorCode(status) == "needs_api_key") == rule->is_for_keys);
+      const bool may = rule->is_for_keys || ScopesOf(role).HasAny(rule->scopes);
+      CHECK((ErrorCode(status) == "missing_scope") == !may);
+      CHECK_FALSE(absl::IsUnauthenticated(status));
+      CHECK(ErrorCode(status) != "needs_session");
+    }
+  }
+}
+
 TEST_CASE("RpcAccess: without a valid key every rpc but the open ones is unauthenticated",
           "[engine][auth]") {
   TestEngine engine;
@@ -125,6 +148,7 @@ TEST_CASE("RpcAccess: without a valid key every rpc but the open ones is unauthe
     INFO(RpcName(*method));
     CHECK(absl::IsUnauthenticated(CallEmpty(stub, *method, "")));
     CHECK(absl::IsUnauthenticated(CallEmpty(stub, *method, "tml-nonsense")));
+    CHECK(absl::IsUnauthenticated(CallEmpty(stub, *method, MakeUserSession())));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "libs/common/api_key/user_session.h"
 #include "libs/common/rpc/channel.h"
 #include "libs/common/rpc/cluster_secret.h"
 #include "services/engine/rpc/authenticated_call.h"
@@ -27,7 +28,9 @@ void TestEngine::Start(size_t max_waiting_calls) {
   INFO(store.status());
   REQUIRE(store.ok());
   p.store = *std::move(store);
-  p.keys = std::make_unique<KeyRing>(*p.store, clock_, GatewaySecret());
+  p.keys = std::make_unique<KeyRing>(
+      *p.store, clock_, GatewaySecret(),
+      UserBook::Options{.role_map = *RoleMap::Parse({"groups=ops:operator", "groups=lab:member"})});
   REQUIRE(p.keys->Refresh().ok());
   Runtime::Options options;
   options.max_waiting_calls = max_waiting_calls;
@@ -54,16 +57,19 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.metrics = std::make_unique<MetricsService>(*p.runtime, *p.keys, *p.reads);
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
+  p.sign_in = std::make_unique<SignInService>(*p.runtime, *p.keys, *p.reads);
+  p.users = std::make_unique<UsersService>(*p.runtime, *p.keys, *p.reads);
   p.admin = std::make_unique<AdminService>(
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers = Servers::Start(
-      {.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
-      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get(),
-                  p.accounts.get(), p.traces.get(), p.metrics.get()},
-       .admin = *p.admin,
-       .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
+                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
+                                 p.checkpoints.get(), p.accounts.get(), p.traces.get(),
+                                 p.metrics.get(), p.sign_in.get(), p.users.get()},
+                      .admin = *p.admin,
+                      .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -92,6 +98,8 @@ void TestEngine::Stop() {
   // Destroy in the reverse order of construction.
   parts_->servers.reset();
   parts_->admin.reset();
+  parts_->users.reset();
+  parts_->sign_in.reset();
   parts_->accounts.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();
@@ -107,6 +115,19 @@ void TestEngine::Stop() {
 void TestEngine::Restart(size_t max_waiting_calls) {
   Stop();
   Start(max_waiting_calls);
+}
+
+std::string TestEngine::SignIn(const std::string& subject, UserRole role,
+                               const std::string& tenant) {
+  Identity person;
+  person.issuer = "https://id.example";
+  person.subject = subject;
+  const absl::StatusOr<std::string> tenant_id = keys().FindOrMakeTenant(tenant);
+  REQUIRE(tenant_id.ok());
+  const auto session = keys().users().BeginForUser(person, role, *tenant_id, {});
+  INFO(session.status());
+  REQUIRE(session.ok());
+  return session->text;
 }
 
 std::string TestEngine::MakeKey(const std::string& tenant, const std::vector<std::string>& scopes) {
@@ -126,7 +147,7 @@ void TestEngine::WaitForBaseModel(const std::string& name) {
 }
 
 CallContext::CallContext(const std::string& key) {
-  context_.AddMetadata(kApiKeyHeader, key);
+  context_.AddMetadata(IsUserSession(key) ? kUserSessionHeader : kApiKeyHeader, key);
   context_.set_wait_for_ready(true);
   SetDeadline(context_, absl::Seconds(60));
 }

@@ -24,10 +24,12 @@
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
+#include "services/engine/rpc/sign_in_service.h"
 #include "services/engine/rpc/streaming_service.h"
 #include "services/engine/rpc/tenants_service.h"
 #include "services/engine/rpc/testing/fake_worker.h"
 #include "services/engine/rpc/traces_service.h"
+#include "services/engine/rpc/users_service.h"
 #include "services/engine/runtime/runtime.h"
 #include "services/engine/store/sqlite/sqlite_store.h"
 #include "services/engine/store/testing/temp_dir.h"
@@ -68,6 +70,9 @@ class TestEngine {
   ReadThreads& reads() { return *parts_->reads; }
   FakeClock& clock() { return clock_; }
 
+  // Begins a session of a user of the tenant.
+  std::string SignIn(const std::string& subject, UserRole role,
+                     const std::string& tenant = "default");
   // Creates a key of the tenant. Empty scopes: the default ones.
   std::string MakeKey(const std::string& tenant, const std::vector<std::string>& scopes = {});
   FakeWorker::Options WorkerOptions() const;
@@ -90,6 +95,8 @@ class TestEngine {
     std::unique_ptr<AccountsService> accounts;
     std::unique_ptr<TracesService> traces;
     std::unique_ptr<MetricsService> metrics;
+    std::unique_ptr<SignInService> sign_in;
+    std::unique_ptr<UsersService> users;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
@@ -110,6 +117,7 @@ class TestEngine {
 // The metadata and deadline of one call.
 class CallContext {
  public:
+  // `key` may also be a browser's session.
   explicit CallContext(const std::string& key);
   operator grpc::ClientContext*() { return &context_; }  // NOLINT
 

@@ -74,6 +74,8 @@ class SqlStore : public Store {
   absl::Status PutTenant(const TenantRow& row) override;
   absl::StatusOr<std::vector<ApiKeyRow>> ListKeys() override;
   absl::Status PutKeys(std::span<const ApiKeyRow> rows, const AuditRow& audit) override;
+  absl::StatusOr<StoredUsers> ListUsers(int64_t now) override;
+  absl::Status ChangeUsers(const UserChange& change) override;
   absl::Status AppendAudit(const AuditRow& row) override;
   absl::StatusOr<std::vector<AuditRow>> ListAudit(const std::string& tenant_id,
                                                   const std::string& resource, int64_t from,
