@@ -150,7 +150,7 @@ def test_a_key_without_the_scope_is_told_what_it_needs(opened, lathe):
         page.go(lathe.url + address)
         page.wait_for("document.querySelector('main').innerText.includes('--scope admin')")
     page.go(lathe.url + "/ui/keys")
-    page.wait_for(f"{card('This key')}?.innerText.includes('lab')")
+    page.wait_for(f"{card('You')}?.innerText.includes('lab')")
     assert not page.evaluate(card("Keys"))
 
 

@@ -1,16 +1,16 @@
-// Calls of administrators: keys, tenants and their quotas, usage, the log of changes.
-import { type ApiError, call, getOwnKey, type OwnKey, type Schemas } from "./api";
-import { usePoll } from "./poll";
+// Calls of administrators: keys, tenants and their quotas, users, usage, the log of changes.
+import { call, type Schemas } from "./api";
 
 export type KeyInfo = Schemas["KeyInfo"];
 export type NewKey = Schemas["NewKey"];
 export type TenantInfo = Schemas["TenantInfo"];
 export type Quota = Schemas["Quota"];
 export type AuditEntry = Schemas["AuditEntry"];
+export type User = Schemas["User"];
+export type UserSession = Schemas["UserSessions"]["sessions"][number];
 
 export const kRowsOfPage = 100;
 export const kScopes = ["train", "sample", "read", "checkpoints:write", "admin", "operator"];
-const kKeyPollMs = 60_000;
 
 // Absent and empty members are left out.
 function address(path: string, members: Record<string, string | number | boolean>): string {
@@ -60,16 +60,12 @@ export async function listUsageOf(tenant: string, from: Date, to: Date): Promise
   return answer.data;
 }
 
-// Rights of the one who looks. `own` is undefined until the server has said.
-export interface Rights {
-  own: OwnKey | undefined;
-  error: ApiError | undefined;
-  isAdmin: boolean;
-  isOperator: boolean;
-}
-
-export function useRights(): Rights {
-  const [{ data: own, error }] = usePoll("own key", getOwnKey, kKeyPollMs);
-  const isOperator = own?.scopes.includes("operator") ?? false;
-  return { own, error, isOperator, isAdmin: isOperator || (own?.scopes.includes("admin") ?? false) };
-}
+const userPath = (id: string): string => `/api/v1/users/${encodeURIComponent(id)}`;
+export const listUsers = (offset: number): Promise<Schemas["Users"]> =>
+  call("GET", address("/api/v1/users", { limit: kRowsOfPage, offset }));
+export const updateUser = (id: string, change: { role?: string; disabled?: boolean }): Promise<unknown> =>
+  call("PATCH", userPath(id), change);
+export const listUserSessions = async (id: string): Promise<UserSession[]> =>
+  (await call<Schemas["UserSessions"]>("GET", `${userPath(id)}/sessions`)).sessions;
+export const endUserSession = (id: string, session: string): Promise<void> =>
+  call("DELETE", `${userPath(id)}/sessions/${encodeURIComponent(session)}`);

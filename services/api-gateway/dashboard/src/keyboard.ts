@@ -11,6 +11,7 @@ export const kPages: [string, string, string][] = [
   ["Health", "/ui/health", "h"],
   ["Usage", "/ui/usage", "u"],
   ["Keys", "/ui/keys", "k"],
+  ["Users", "/ui/users", "p"],
   ["Tenants", "/ui/tenants", "t"],
   ["Audit", "/ui/audit", "a"],
 ];

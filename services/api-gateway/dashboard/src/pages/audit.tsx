@@ -1,11 +1,12 @@
 // The log of changes of one day, newest first.
-import { type AuditEntry, searchAudit, useRights } from "../administration";
+import { type AuditEntry, searchAudit } from "../administration";
 import { number, plural } from "../format";
 import { NeedsAdmin, offsetOf, Pager, setFilter, TenantField } from "../parts/administration";
 import { Card, Loading, Problem, State, Time } from "../parts/basic";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place } from "../router";
+import { isAdmin } from "../session";
 
 const kPollMs = 15_000;
 const kLookedAt = 10_000;
@@ -16,7 +17,7 @@ const detailsOf = ({ event_details }: AuditEntry): string => Object.entries(even
   .filter(([name]) => !["actor", "object", "outcome"].includes(name))
   .map(([name, value]) => `${name} ${value}`).join(", ");
 
-function Filters({ day, isOperator }: { day: string; isOperator: boolean }) {
+function Filters({ day }: { day: string }) {
   const { query } = place.value;
   const field = (name: string, label: string) => <input type="search" aria-label={label} placeholder={label}
     value={query.get(name) ?? ""} onChange={(event) => setFilter(name, event.currentTarget.value.trim())} />;
@@ -27,8 +28,8 @@ function Filters({ day, isOperator }: { day: string; isOperator: boolean }) {
       {kKinds.map(([name, label]) => <option key={name} value={name}>{label}</option>)}
     </select>
     {field("object", "Object")}
-    {field("actor", "Id of the actor's key")}
-    <TenantField isOperator={isOperator} />
+    {field("actor", "Actor: id of a key, user:ID")}
+    <TenantField />
   </div>;
 }
 
@@ -47,7 +48,7 @@ function EntryTable({ entries }: { entries: AuditEntry[] }) {
   ]} />;
 }
 
-function Shown({ isOperator }: { isOperator: boolean }) {
+function Shown() {
   const { query } = place.value;
   const asked = {
     day: query.get("day") ?? today(), event_type: query.get("type") ?? "", tenant: query.get("tenant") ?? "",
@@ -55,7 +56,7 @@ function Shown({ isOperator }: { isOperator: boolean }) {
   };
   const [{ data, error }] = usePoll(JSON.stringify(asked), () => searchAudit(asked), kPollMs);
   return <>
-    <Filters day={asked.day} isOperator={isOperator} />
+    <Filters day={asked.day} />
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <Card title="Changes" note={plural(data.total_count, "entry", "entries")}>
       {data.is_cut && <p role="status">The day has more than {number(kLookedAt)} entries of this kind; the newest were looked at.</p>}
@@ -67,11 +68,8 @@ function Shown({ isOperator }: { isOperator: boolean }) {
 }
 
 export function Audit() {
-  const { own, error, isAdmin, isOperator } = useRights();
   return <>
     <h1>Audit</h1>
-    {error !== undefined && <Problem error={error} isOverData={own !== undefined} />}
-    {own === undefined ? error === undefined && <Loading />
-      : isAdmin ? <Shown isOperator={isOperator} /> : <NeedsAdmin what="The log of changes" />}
+    {isAdmin() ? <Shown /> : <NeedsAdmin what="The log of changes" />}
   </>;
 }

@@ -1,15 +1,14 @@
-// Keys: the one that this page uses, and for administrators those of the tenant.
+// Who is signed in, and for administrators the keys of the tenant.
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { createKey, type KeyInfo, kScopes, listKeys, type NewKey, revokeKey, type Rights, rotateKey,
-  useRights } from "../administration";
-import type { OwnKey } from "../api";
+import { createKey, type KeyInfo, kScopes, listKeys, type NewKey, revokeKey, rotateKey } from "../administration";
 import { plural } from "../format";
 import { ChangeDialog, offsetOf, Pager, setFilter, TenantField } from "../parts/administration";
-import { Card, Copied, Dialog, Facts, Loading, now, Problem, State, Time } from "../parts/basic";
+import { Card, Copied, Dialog, Facts, Loading, now, State, Time } from "../parts/basic";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place } from "../router";
-import { signOut } from "../session";
+import { isAdmin, isOperator, type Me, me } from "../session";
 
 const kPollMs = 15_000;
 const kDay = 86_400;
@@ -27,17 +26,16 @@ function Choice({ label, options, value, set }: { label: string; options: [strin
   </label>;
 }
 
-function OwnKeyCard({ own }: { own: OwnKey }) {
-  return <Card title="This key">
+function OwnCard({ who }: { who: Me }) {
+  return <Card title="You">
     <Facts items={[
-      ["Name", own.name === "" ? "none" : own.name],
-      ["Id", <code>{own.lathe_key_id}</code>],
-      ["Tenant", own.details.org_details.name],
-      ["Scopes", own.scopes.join(", ")],
-      ["Made", <Time at={own.created_at} />],
-      ["Ends", own.expires_at === null ? "when it is revoked" : <Time at={own.expires_at} />],
+      ...(who.user === null ? [] : [["Name", who.user.name], ["E-mail", who.user.email], ["Provider", who.user.issuer]] as [string, string][]),
+      ...(who.key === null ? [] : [["Key", <>{who.key.name} <code>{who.key.key_id}</code></>]] as [string, ComponentChildren][]),
+      ["Tenant", who.tenant || who.tenant_id],
+      ["Role", who.role],
+      ["Scopes", who.scopes.join(", ")],
+      ["Signed in until", <Time at={who.expires_at} />],
     ]} />
-    <div class="row"><button type="button" onClick={() => signOut()}>Sign out of this tab</button></div>
   </Card>;
 }
 
@@ -51,7 +49,7 @@ function MadeDialog({ made, onClose }: { made: NewKey; onClose: () => void }) {
   </Dialog>;
 }
 
-function CreateDialog({ isOperator, onMade, onClose }: { isOperator: boolean; onMade: (made: NewKey) => void; onClose: () => void }) {
+function CreateDialog({ onMade, onClose }: { onMade: (made: NewKey) => void; onClose: () => void }) {
   const [name, setName] = useState("");
   const [tenant, setTenant] = useState("");
   const [scopes, setScopes] = useState(kUsualScopes);
@@ -66,12 +64,12 @@ function CreateDialog({ isOperator, onMade, onClose }: { isOperator: boolean; on
     <label>Name
       <input value={name} maxLength={128} autocomplete="off" placeholder="what it is for" onInput={(event) => setName(event.currentTarget.value)} />
     </label>
-    {isOperator && <label>Tenant
+    {isOperator() && <label>Tenant
       <input value={tenant} maxLength={64} autocomplete="off" spellcheck={false} placeholder="your own; a new name makes a tenant"
         onInput={(event) => setTenant(event.currentTarget.value.trim())} />
     </label>}
     <fieldset><legend>Scopes</legend>
-      {kScopes.filter((scope) => isOperator || scope !== "operator").map((scope) => <label key={scope} class="row">
+      {kScopes.filter((scope) => isOperator() || scope !== "operator").map((scope) => <label key={scope} class="row">
         <input type="checkbox" checked={scopes.includes(scope)} onChange={() => toggle(scope)} />{scope}</label>)}
     </fieldset>
     <Choice label="Ends" options={kLifetimes} value={lifetime} set={setLifetime} />
@@ -86,7 +84,7 @@ function RotateDialog({ subject, isOwn, onMade, onClose }: { subject: KeyInfo; i
     change={async () => onMade(await rotateKey(subject.key_id, overlap))}>
     <p>A new key gets the tenant, name, scopes and lifetime of <code>{subject.key_id}</code>. The old one then ends.</p>
     <Choice label="The old key ends" options={overlaps} value={overlap} set={setOverlap} />
-    {isOwn && <p role="alert">This page uses it: sign in with the new one before the old one ends.</p>}
+    {isOwn && <p role="alert">You signed in with it: sign in with the new one before the old one ends.</p>}
   </ChangeDialog>;
 }
 
@@ -95,7 +93,7 @@ function RevokeDialog({ subject, isOwn, onDone, onClose }: { subject: KeyInfo; i
     change={async () => { await revokeKey(subject.key_id); onDone(); }}>
     <p><code>{subject.key_id}</code> {subject.name}</p>
     <p>Programs that use it are refused within 5 s, and links that it asked for end. This cannot be undone.</p>
-    {isOwn && <p role="alert">This page uses it: you will be signed out.</p>}
+    {isOwn && <p role="alert">You signed in with it: you will be signed out.</p>}
   </ChangeDialog>;
 }
 
@@ -111,11 +109,11 @@ interface Open {
   subject?: KeyInfo;
 }
 
-function KeyTable({ keys, isOperator, open }: { keys: KeyInfo[]; isOperator: boolean; open: (dialog: Open) => void }) {
+function KeyTable({ keys, open }: { keys: KeyInfo[]; open: (dialog: Open) => void }) {
   const tenant = { name: "Tenant", show: (row: KeyInfo) => row.tenant };
   return <Table label="Keys" rows={keys} id={(row) => row.key_id} columns={[
     { name: "Name", show: (row) => <>{row.name === "" ? "none" : row.name}<small><code>{row.key_id}</code></small></> },
-    ...(isOperator ? [tenant] : []),
+    ...(isOperator() ? [tenant] : []),
     { name: "Scopes", show: (row) => row.scopes.join(", ") },
     { name: "State", show: (row) => <StateOf subject={row} /> },
     { name: "Made", show: (row) => <Time at={row.created_at} /> },
@@ -127,7 +125,7 @@ function KeyTable({ keys, isOperator, open }: { keys: KeyInfo[]; isOperator: boo
   ]} />;
 }
 
-function Administered({ own, isOperator }: { own: OwnKey; isOperator: boolean }) {
+function Administered() {
   const { query } = place.value;
   const asked = { tenant: query.get("tenant") ?? "", withEnded: query.get("ended") !== null, offset: offsetOf(query) };
   const [{ data, error }, again] = usePoll(JSON.stringify(asked), () => listKeys(asked), kPollMs);
@@ -138,7 +136,7 @@ function Administered({ own, isOperator }: { own: OwnKey; isOperator: boolean })
   const subject = dialog?.subject;
   return <Card title="Keys" note={<button type="button" class="main" onClick={() => open({ kind: "create" })}>Make a key</button>}>
     <div class="row" role="search">
-      <TenantField isOperator={isOperator} />
+      <TenantField />
       <label class="row"><input type="checkbox" checked={asked.withEnded}
         onChange={(event) => setFilter("ended", event.currentTarget.checked ? "1" : "")} />With ended ones</label>
     </div>
@@ -146,40 +144,32 @@ function Administered({ own, isOperator }: { own: OwnKey; isOperator: boolean })
     {data === undefined ? error === undefined && <Loading /> : <>
       <p class="muted" role="status">{plural(data.cursor.total_count, "key")}</p>
       {data.keys.length === 0 ? <p class="muted">None here. "Make a key" makes one.</p>
-        : <KeyTable keys={data.keys} isOperator={isOperator} open={open} />}
+        : <KeyTable keys={data.keys} open={open} />}
       <Pager total={data.cursor.total_count} later="Newer" earlier="Older" />
     </>}
-    {dialog?.kind === "create" && <CreateDialog isOperator={isOperator} onMade={finish} onClose={close} />}
+    {dialog?.kind === "create" && <CreateDialog onMade={finish} onClose={close} />}
     {dialog?.kind === "rotate" && subject !== undefined && <RotateDialog subject={subject}
-      isOwn={subject.key_id === own.lathe_key_id} onMade={finish} onClose={close} />}
+      isOwn={subject.key_id === me.value?.key?.key_id} onMade={finish} onClose={close} />}
     {dialog?.kind === "revoke" && subject !== undefined && <RevokeDialog subject={subject}
-      isOwn={subject.key_id === own.lathe_key_id} onDone={() => finish()} onClose={close} />}
+      isOwn={subject.key_id === me.value?.key?.key_id} onDone={() => finish()} onClose={close} />}
     {made !== undefined && <MadeDialog made={made} onClose={() => setMade(undefined)} />}
   </Card>;
 }
 
 function OtherKeys() {
   return <Card title="Other keys">
-    <p>A key with the scope <code>admin</code> makes, lists and ends them here. So does the machine that runs the engine:</p>
+    <p>Administrators make, list and end them here. So does the machine that runs the engine:</p>
     <Copied text="lathe keys create --tenant NAME --scope read --expires 30d" />
     <Copied text="lathe keys list" />
     <Copied text="lathe keys revoke KEY_ID" />
   </Card>;
 }
 
-function Shown({ own, isAdmin, isOperator }: Rights & { own: OwnKey }) {
-  return <>
-    <div class="grid"><OwnKeyCard own={own} />{!isAdmin && <OtherKeys />}</div>
-    {isAdmin && <Administered own={own} isOperator={isOperator} />}
-    <p class="muted"><a href="/ui/licenses" target="_blank">Licences</a> of what this page is made of</p>
-  </>;
-}
-
 export function Keys() {
-  const rights = useRights();
   return <>
     <h1>Keys</h1>
-    {rights.error !== undefined && <Problem error={rights.error} isOverData={rights.own !== undefined} />}
-    {rights.own === undefined ? rights.error === undefined && <Loading /> : <Shown {...rights} own={rights.own} />}
+    <div class="grid">{me.value && <OwnCard who={me.value} />}{!isAdmin() && <OtherKeys />}</div>
+    {isAdmin() && <Administered />}
+    <p class="muted"><a href="/ui/licenses" target="_blank">Licences</a> of what this page is made of</p>
   </>;
 }

@@ -1,12 +1,13 @@
 // Tenants with what they use and what limits them. Operators see all and set limits.
 import { useState } from "preact/hooks";
-import { listTenants, type Quota, setQuota, type TenantInfo, useRights } from "../administration";
+import { listTenants, type Quota, setQuota, type TenantInfo } from "../administration";
 import { bytes, number, plural } from "../format";
 import { ChangeDialog, NeedsAdmin, offsetOf, Pager } from "../parts/administration";
 import { Card, Copied, Loading, Problem, Time } from "../parts/basic";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place } from "../router";
+import { isAdmin, isOperator } from "../session";
 
 const kPollMs = 15_000;
 
@@ -75,20 +76,20 @@ function TenantTable({ tenants, change }: { tenants: TenantInfo[]; change: ((ten
   ]} />;
 }
 
-function Shown({ isOperator }: { isOperator: boolean }) {
+function Shown({ isOperator: maySet }: { isOperator: boolean }) {
   const offset = offsetOf(place.value.query);
   const [{ data, error }, again] = usePoll(`tenants ${offset}`, () => listTenants(offset), kPollMs);
   const [changed, change] = useState<TenantInfo | undefined>(undefined);
   return <>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <Card title="Tenants" note={plural(data.cursor.total_count, "tenant")}>
-      <TenantTable tenants={data.tenants} change={isOperator ? change : undefined} />
+      <TenantTable tenants={data.tenants} change={maySet ? change : undefined} />
       <Pager total={data.cursor.total_count} later="Back" earlier="More" />
     </Card>}
-    <Card title={isOperator ? "Another tenant" : "Other limits"}>
-      <p>{isOperator ? <>A key for a new name makes a tenant: on <a href="/ui/keys">Keys</a>, or on the engine's machine.</>
+    <Card title={maySet ? "Another tenant" : "Other limits"}>
+      <p>{maySet ? <>A key for a new name makes a tenant: on <a href="/ui/keys">Keys</a>, or on the engine's machine.</>
         : <>A key with the scope <code>operator</code> sets limits here. So does the engine's machine:</>}</p>
-      <Copied text={isOperator ? "lathe keys create --tenant NAME" : "lathe tenants set-quota NAME --adapters 8"} />
+      <Copied text={maySet ? "lathe keys create --tenant NAME" : "lathe tenants set-quota NAME --adapters 8"} />
     </Card>
     {changed !== undefined && <QuotaDialog tenant={changed} onClose={() => change(undefined)}
       onDone={() => { change(undefined); again(); }} />}
@@ -96,11 +97,8 @@ function Shown({ isOperator }: { isOperator: boolean }) {
 }
 
 export function Tenants() {
-  const { own, error, isAdmin, isOperator } = useRights();
   return <>
     <h1>Tenants</h1>
-    {error !== undefined && <Problem error={error} isOverData={own !== undefined} />}
-    {own === undefined ? error === undefined && <Loading />
-      : isAdmin ? <Shown isOperator={isOperator} /> : <NeedsAdmin what="The list of tenants and their quotas" />}
+    {isAdmin() ? <Shown isOperator={isOperator()} /> : <NeedsAdmin what="The list of tenants and their quotas" />}
   </>;
 }

@@ -1,6 +1,6 @@
 // What a tenant used: tokens over time, and sums by base model and project.
 import { useMemo } from "preact/hooks";
-import { listUsageOf, useRights } from "../administration";
+import { listUsageOf } from "../administration";
 import type { UsageEvent } from "../api";
 import { LineChart } from "../charts/line_chart";
 import { number } from "../format";
@@ -106,7 +106,6 @@ function Counted({ events, end, hours }: { events: UsageEvent[]; end: number; ho
 }
 
 export function Usage() {
-  const { isOperator } = useRights();
   const { query } = place.value;
   const tenant = query.get("tenant") ?? "";
   const [period, , hours] = kPeriods.find(([name]) => name === query.get("period")) ?? ["", "", 24] as const;
@@ -120,7 +119,7 @@ export function Usage() {
       <select aria-label="Period" value={period} onChange={(event) => setQuery("period", event.currentTarget.value)}>
         {kPeriods.map(([name, label]) => <option key={name} value={name}>{label}</option>)}
       </select>
-      <TenantField isOperator={isOperator} />
+      <TenantField />
     </div>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
     {data === undefined ? error === undefined && <Loading /> : <Counted events={data.events} end={data.end} hours={hours} />}

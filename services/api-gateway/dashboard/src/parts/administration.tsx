@@ -5,6 +5,7 @@ import { kRowsOfPage } from "../administration";
 import { ApiError } from "../api";
 import { number } from "../format";
 import { place, setQuery } from "../router";
+import { isOperator } from "../session";
 import { Card, Copied, Dialog } from "./basic";
 
 export interface ChangeProps {
@@ -64,15 +65,16 @@ export function setFilter(name: string, value: string): void {
   setQuery(name, value);
 }
 
-export function TenantField({ isOperator }: { isOperator: boolean }) {
-  if (!isOperator) return null;
+export function TenantField() {
+  if (!isOperator()) return null;
   return <input type="search" aria-label="Tenant" placeholder="Tenant" value={place.value.query.get("tenant") ?? ""}
     onChange={(event) => setFilter("tenant", event.currentTarget.value.trim())} />;
 }
 
 export function NeedsAdmin({ what }: { what: string }) {
   return <Card title="For administrators">
-    <p>{what} needs the scope <code>admin</code>, which this key does not have. Whoever runs the engine makes one that has it:</p>
+    <p>{what} needs the role admin. An administrator gives it on the page Users. A key of an administrator is made on the
+      engine's machine:</p>
     <Copied text="lathe keys create --tenant NAME --scope admin" />
   </Card>;
 }
