@@ -141,6 +141,13 @@ MATRIX = [
     Row("GET /", None, path="/", status=303), Row("GET /ui", None), Row("GET /ui/{page}", None, path="/ui/runs"),
     Row("GET /ui/runs/{run_id}", None, path="/ui/runs/{model}"),
     Row("GET /ui/assets/{file}", None, path="/ui/assets/absent", status=404),
+    Row("GET users", ADMIN),
+    # No key makes a user, so there is none. tests/signin has the routes with users.
+    Row("PATCH users/{user_id}", ADMIN, {"disabled": False}, "users/absent", 404),
+    Row("GET users/{user_id}/sessions", ADMIN, None, "users/absent/sessions", 404),
+    Row("DELETE users/{user_id}/sessions/{user_session_id}", ADMIN, None, "users/absent/sessions/absent", 404),
+    Row("GET /ui/auth/methods", None), Row("POST /ui/auth/key", None, {}, status=400),
+    Row("GET /ui/auth/login", None, status=404), Row("GET /ui/auth/callback", None, status=303),
     # These end the owner's objects, so they come last.
     Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}", WRITE, None, CHECKPOINT, 204),
     Row("DELETE keys/{key_id}", ADMIN, None, "keys/{key}", 204),
@@ -148,6 +155,9 @@ MATRIX = [
     Row("POST sessions/{session_id}/finish", ANY, {}, "sessions/{session}/finish"),
     Row("DELETE auth/apikey/me", ANY, ends_key=True),
 ]
+
+# Routes for browsers, which no key opens.
+WITH_SESSION = {("POST", "/ui/auth/logout"), ("GET", "/ui/api/v1/me")}
 
 # Requests of a stranger with a second credential, a key of the owner. `scopes` are those that the
 # second one needs.
@@ -201,7 +211,7 @@ def stranger(lathe):
 def test_every_route_has_a_row(api):
     paths = api.get("/docs/openapi.json").json()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    rows = {(row.method, row.pattern) for row in MATRIX}
+    rows = {(row.method, row.pattern) for row in MATRIX} | WITH_SESSION
     assert served - rows == set(), "MATRIX of this file lacks a row for these routes"
     assert rows - served == set(), "MATRIX of this file has rows without a route"
 
@@ -212,6 +222,11 @@ def test_without_a_key_that_is_known(api, owner, key):
     for row in MATRIX:
         answer = row.send(with_key, owner.names)
         assert (answer.status_code == 401) == (row.scopes is not None), (row, answer.text)
+
+
+def test_no_key_is_a_session(api):
+    for method, path in WITH_SESSION:
+        assert api.request(method, path, json={} if method == "POST" else None).status_code == 401, path
 
 
 @pytest.mark.parametrize("scope", sorted(ANY | ADMIN))
