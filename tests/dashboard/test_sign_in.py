@@ -69,7 +69,7 @@ def test_signing_out_ends_the_session_in_every_tab(opened, lathe, key):
     # The tab asks the server in a few seconds and then says so.
     other.wait_for(f"location.pathname === '/ui/login' && {ALERT}?.includes('ended')")
     assert httpx.get(lathe.url + "/ui/api/v1/me", cookies=session).status_code == 401
-    page.evaluate("history.back()")
+    page.go(lathe.url + "/ui/queue")
     page.wait_for(f"location.pathname === '/ui/login' && {KEY_FIELD}")
 
 

@@ -98,7 +98,6 @@ def test_the_api_takes_no_cookie(lathe, session):
     for method, path in routes(lathe):
         answer = session.http.request(method, path, headers=session.own_headers(), json={} if method in ("POST", "PUT", "PATCH") else None)
         assert answer.status_code == 401, (method, path, answer.text)
-    assert session.http.post("/v1/completions", json={}).status_code == 401
 
 
 def test_no_key_opens_what_a_session_opens(lathe):
@@ -117,7 +116,7 @@ def test_no_page_may_frame_the_dashboard(lathe, session):
 
 def test_signing_out_ends_the_session_and_clears_the_browser(lathe, session):
     held = session.cookies
-    answer = session.change("POST", "/ui/auth/logout", {})
+    answer = session.change("POST", "/ui/auth/logout")
     assert answer.status_code == 200 and answer.json() == {"redirect": None}
     assert "storage" in answer.headers["Clear-Site-Data"]
     assert session.cookies == {}
