@@ -39,3 +39,25 @@ class BrowserSession:
     @property
     def cookies(self):
         return {cookie.name: cookie.value for cookie in self.http.cookies.jar}
+
+    def follow(self, path, until):
+        """Follows redirects to the first address that begins with one of `until`, which is not asked. Returns it."""
+        location = self.url + path
+        for _ in range(12):
+            location = str(httpx.URL(location).join(self.http.get(location).headers["Location"]))
+            if location.startswith(tuple(until)):
+                return location
+        raise AssertionError(f"no end of redirects: {location}")
+
+    def sign_in_at_provider(self, next_page="/ui/runs"):
+        """Signs in as whom the provider names. Returns the path where the browser ends."""
+        callback = self.follow(f"/ui/auth/login?{httpx.QueryParams({'next': next_page})}", [f"{self.url}/ui/auth/callback"])
+        return self.call_back(callback)
+
+    def call_back(self, callback):
+        """The provider's answer comes. Returns the path where the browser ends."""
+        answer = self.http.get(callback)
+        assert answer.status_code == 303, (answer.status_code, answer.text)
+        if (me := self.me()).status_code == 200:
+            self.csrf = me.json()["csrf_token"]
+        return answer.headers["Location"]
