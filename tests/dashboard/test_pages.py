@@ -14,8 +14,8 @@ TABS = ["", "?tab=requests", "?tab=checkpoints", "?tab=config"]
 
 def addresses(run_id):
     path = "/ui/runs/" + run_id.replace(":", "%3A")
-    return {"overview": "/ui", "runs": "/ui/runs", "checkpoints": "/ui/checkpoints", "key": "/ui/key",
-            "queue": "/ui/queue", "workers": "/ui/workers", "health": "/ui/health",
+    return {"overview": "/ui", "runs": "/ui/runs", "checkpoints": "/ui/checkpoints", "keys": "/ui/keys",
+            "tenants": "/ui/tenants", "users": "/ui/users", "login": "/ui/login", "usage": "/ui/usage", "audit": "/ui/audit", "queue": "/ui/queue", "workers": "/ui/workers", "health": "/ui/health",
             "compare": f"/ui/compare?runs={run_id},{run_id.replace(':train:0', ':train:1')}", "nonsense": "/ui/nonsense", **{f"run{tab.replace('?tab=', '-')}": path + tab for tab in TABS}}
 
 
@@ -89,7 +89,7 @@ def test_hostile_text_is_text(signed_in, lathe, run_id):
 def test_the_keyboard_reaches_every_page(signed_in, lathe, run_id):
     page = signed_in
     show(page, lathe, "/ui")
-    for letter, path in [("r", "/ui/runs"), ("q", "/ui/queue"), ("w", "/ui/workers"), ("h", "/ui/health"), ("c", "/ui/checkpoints"), ("k", "/ui/key"), ("o", "/ui")]:
+    for letter, path in [("r", "/ui/runs"), ("q", "/ui/queue"), ("w", "/ui/workers"), ("h", "/ui/health"), ("c", "/ui/checkpoints"), ("k", "/ui/keys"), ("p", "/ui/users"), ("t", "/ui/tenants"), ("u", "/ui/usage"), ("a", "/ui/audit"), ("o", "/ui")]:
         page.press("g")
         page.press(letter)
         page.wait_for(f"location.pathname === '{path}'")
@@ -146,7 +146,7 @@ def test_a_wrong_key_is_asked_again(browser, lathe):
         page.evaluate("document.querySelector('input[name=key]').focus()")
         page.type("tml-wrong")
         page.press("Enter")
-        page.wait_for("document.querySelector('[role=alert]')?.innerText.includes('no longer accepts')")
+        page.wait_for("document.querySelector('[role=alert]')?.innerText.includes('does not know')")
         sign_in(page, lathe.api_key)
         page.wait_for("location.pathname === '/ui/runs' && document.querySelector('h1')?.innerText === 'Runs'")
     finally:

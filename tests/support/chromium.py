@@ -94,10 +94,12 @@ class Chromium:
         self._events = [event for event in self._events if event.get("sessionId") != session]
         return mine
 
-    def open(self, url, width=1280, height=800, dark=False):
-        target = self.command("Target.createTarget", url="about:blank")["targetId"]
+    def open(self, url, width=1280, height=800, dark=False, beside=None):
+        """A tab with cookies of its own; with `beside`, another tab, with those of that tab."""
+        context = beside.context if beside else self.command("Target.createBrowserContext")["browserContextId"]
+        target = self.command("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, target, session)
+        page = Page(self, target, session, context)
         for domain in ("Page", "Runtime", "Log"):
             page.command(f"{domain}.enable")
         page.resize(width, height)
@@ -109,8 +111,9 @@ class Chromium:
 class Page:
     """A tab. What its console and its policy complained about is in `complaints()`."""
 
-    def __init__(self, browser, target, session):
+    def __init__(self, browser, target, session, context):
         self.browser = browser
+        self.context = context
         self._target = target
         self._session = session
         self._complaints = []

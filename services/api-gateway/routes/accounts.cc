@@ -33,6 +33,7 @@ absl::StatusOr<v1::ListUsageRequest> DecodeUsage(const Request& request) {
   v1::ListUsageRequest message;
   ASSIGN_OR_RETURN(*message.mutable_starting_on(), TimeParameter(request, "starting_on"));
   ASSIGN_OR_RETURN(*message.mutable_ending_before(), TimeParameter(request, "ending_before"));
+  message.set_tenant(std::string(request.QueryValue("tenant").value_or("")));
   return message;
 }
 
@@ -78,7 +79,7 @@ std::vector<Route> AccountRoutes(const RouteContext& context) {
        .summary = "What the tenant used, hour by hour",
        .description =
            "There with the result that was used, counted once, kept for 400 days. Without prices.",
-       .query = {"starting_on", "ending_before"},
+       .query = {"starting_on", "ending_before", "tenant"},
        .answer = "ListUsageResponse",
        .handler = RpcRoute(
            engine, &AccountsStub::ListUsage, DecodeUsage,

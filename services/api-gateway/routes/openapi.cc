@@ -11,6 +11,7 @@
 #include "services/api-gateway/json/result_json.h"
 #include "services/api-gateway/json/sampling_json.h"
 #include "services/api-gateway/json/session_json.h"
+#include "services/api-gateway/json/tenants_json.h"
 #include "services/api-gateway/json/users_json.h"
 #include "services/api-gateway/json/weights_json.h"
 
@@ -97,7 +98,8 @@ std::string OpenApiDocument(const std::vector<Route>& routes) {
              kAssignProject, kSearchSessions, kCreateModel, kUnloadModel, kGetInfo, kOptimStep,
              kSaveWeights, kSaveWeightsForSampler, kSaveWeightsExternal, kCopyWeights, kLoadWeights,
              kWeightsInfo, kSetTtl, kCreateSamplingSession, kJoinSamplingSession, kSample,
-             kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics, kUpdateUser);
+             kCancelFuture, kRetrieveFuture, kAwaitSamples, kAppendMetrics, kCreateKey, kRotateKey,
+             kQuota, kUpdateUser);
   for (const Route& route : routes) {
     document["paths"][route.pattern][absl::AsciiStrToLower(route.method)] = OperationOf(route);
   }

@@ -71,11 +71,12 @@ absl::Status OfUnrepeatable(const absl::Status& status) {
   const bool is_broken =
       word == "unavailable" || word == "cancelled" || word == "deadline_exceeded";
   if (!is_broken || message.starts_with(kNotSent)) return status;
-  return WithDetail(absl::DeadlineExceededError(
-                        message + "; the request may have been accepted, and sent again it would "
-                                  "be another one: a request with seq_id or X-Idempotency-Key can "
-                                  "be repeated"),
-                    "outcome_unknown");
+  return WithDetail(
+      absl::DeadlineExceededError(
+          message + "; the request may have been accepted, and sent again it would "
+                    "be another one: a training request with seq_id or X-Idempotency-Key can "
+                    "be repeated"),
+      "outcome_unknown");
 }
 
 Handler CallRoute(EngineClient& engine, DecodeCall decode) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "protos/lathe/v1/tenants.pb.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/http/router.h"
 #include "services/api-gateway/json/fields.h"
@@ -51,7 +52,8 @@ bool MayRepeat(const Req& message) {
     }
     return message.seq_id() > 0 || !message.idempotency_key().empty();
   }
-  return true;
+  // A lost answer loses the key that it has.
+  return !std::is_same_v<Req, v1::CreateKeyRequest> && !std::is_same_v<Req, v1::RotateKeyRequest>;
 }
 
 // Returns the error of a call whose request may not be repeated. If the connection broke during the

@@ -28,6 +28,9 @@ absl::Status BadKey() {
                     "unauthenticated");
 }
 
+// Returns the beginning of a text that a caller gave, for a message.
+std::string Shown(const std::string& text) { return text.substr(0, kMaxTenantNameBytes); }
+
 constexpr std::string_view kUserCaller = "user:";
 constexpr std::string_view kSessionCaller = "session:";
 
@@ -52,7 +55,7 @@ absl::Status CheckNames(const std::string& tenant_name, const std::string& key_n
     return WithDetail(
         absl::InvalidArgumentError(absl::StrFormat(
             "tenant is '%s', expected 1 to %d of A-Z a-z 0-9 . _ - without a leading dot",
-            tenant_name, kMaxTenantNameBytes)),
+            Shown(tenant_name), kMaxTenantNameBytes)),
         "bad_name", "tenant");
   }
   if (key_name.size() > kMaxKeyNameBytes) {
@@ -167,7 +170,6 @@ absl::StatusOr<Caller> KeyRing::CallerOf(const UserBook::Found& found) const {
                 .tenant_id = tenant_id,
                 .tenant_name = TenantName(tenant_id),
                 .scopes = ScopesOf(role),
-                .is_operator = role == UserRole::kOperator,
                 .has_session = true};
 }
 
@@ -204,12 +206,13 @@ absl::StatusOr<std::string> KeyRing::FindOrMakeTenant(const std::string& name) {
   if (absl::StatusOr<std::string> known = TenantId(name); known.ok()) return known;
   RETURN_IF_ERROR(CheckNames(name, ""));
   absl::MutexLock lock(&change_mu_);
-  ASSIGN_OR_RETURN(std::string tenant_id, FindOrMakeTenantLocked(name));
+  ASSIGN_OR_RETURN(std::string tenant_id, FindOrMakeTenantLocked(name, /*actor=*/""));
   RETURN_IF_ERROR(RefreshLocked());
   return tenant_id;
 }
 
-absl::StatusOr<std::string> KeyRing::FindOrMakeTenantLocked(const std::string& name) {
+absl::StatusOr<std::string> KeyRing::FindOrMakeTenantLocked(const std::string& name,
+                                                            const std::string& actor) {
   if (absl::StatusOr<std::string> known = TenantId(name); known.ok()) return known;
   const TenantRow row{.tenant_id = RandomId(kTenantIdBytes),
                       .name = name,
@@ -219,7 +222,7 @@ absl::StatusOr<std::string> KeyRing::FindOrMakeTenantLocked(const std::string& n
                                       .tenant_id = row.tenant_id,
                                       .resource = "organizations",
                                       .event = "tenant_create",
-                                      .actor = "",
+                                      .actor = actor,
                                       .object = name,
                                       .outcome = "ok",
                                       .details = {}}));
@@ -257,7 +260,7 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::AddLocked(const ApiKeyText& key, ApiKey
 absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
                                                 const std::string& key_name,
                                                 const std::vector<std::string>& scopes,
-                                                absl::Duration lifetime) {
+                                                absl::Duration lifetime, const std::string& actor) {
   RETURN_IF_ERROR(CheckNames(tenant_name, key_name));
   ASSIGN_OR_RETURN(Scopes parsed, Scopes::Parse(scopes));
   if (scopes.empty()) {
@@ -272,8 +275,9 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Create(const std::string& tenant_name,
     row.expires_at = absl::ToUnixNanos(clock_.Now() + lifetime);
   }
   absl::MutexLock lock(&change_mu_);
-  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name));
-  return AddLocked(MakeApiKey(), row, {}, Entry(row, "key_create", /*actor=*/""));
+  RETURN_IF_ERROR(CheckActorLocked(actor));
+  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name, actor));
+  return AddLocked(MakeApiKey(), row, {}, Entry(row, "key_create", actor));
 }
 
 absl::Status KeyRing::Accept(const std::string& tenant_name, const std::string& key_name,
@@ -287,14 +291,16 @@ absl::Status KeyRing::Accept(const std::string& tenant_name, const std::string& 
   ApiKeyRow row;
   row.name = key_name;
   row.scopes = parsed.Words();
-  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name));
+  ASSIGN_OR_RETURN(row.tenant_id, FindOrMakeTenantLocked(tenant_name, /*actor=*/""));
   return AddLocked({.key_id = *key_id, .text = text}, row, {},
                    Entry(row, "key_create", /*actor=*/""))
       .status();
 }
 
-absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap) {
+absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl::Duration overlap,
+                                                const std::string& actor) {
   absl::MutexLock lock(&change_mu_);
+  RETURN_IF_ERROR(CheckActorLocked(actor));
   ASSIGN_OR_RETURN(ApiKeyRow old, Find(key_id));
   if (!IsLive(old)) {
     return WithDetail(absl::FailedPreconditionError(
@@ -309,7 +315,13 @@ absl::StatusOr<KeyRing::NewKey> KeyRing::Rotate(const std::string& key_id, absl:
   if (old.expires_at > 0) fresh.expires_at = now + (old.expires_at - old.created_at);
   const int64_t end = now + absl::ToInt64Nanoseconds(overlap);
   old.expires_at = old.expires_at == 0 ? end : std::min(old.expires_at, end);
-  return AddLocked(MakeApiKey(), fresh, {old}, Entry(old, "key_rotate", /*actor=*/""));
+  return AddLocked(MakeApiKey(), fresh, {old}, Entry(old, "key_rotate", actor));
+}
+
+absl::Status KeyRing::CheckActorLocked(const std::string& actor) const {
+  if (actor.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Caller caller, FindCaller(actor));
+  return caller.scopes.HasAny(Scope::kAdmin) ? absl::OkStatus() : BadKey();
 }
 
 absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor) {
@@ -321,12 +333,17 @@ absl::Status KeyRing::Revoke(const std::string& key_id, const std::string& actor
   return RefreshLocked();
 }
 
+absl::Status KeyRing::NoSuchKey(const std::string& key_id) {
+  return WithDetail(
+      absl::NotFoundError(absl::StrFormat("key '%s' does not exist", key_id.substr(0, 64))),
+      "not_found", "key_id");
+}
+
 absl::StatusOr<ApiKeyRow> KeyRing::Find(const std::string& key_id) const {
   const std::shared_ptr<const Snapshot> known = snapshot();
   const auto found = known->keys.find(key_id);
   if (found != known->keys.end()) return found->second;
-  return WithDetail(absl::NotFoundError(absl::StrFormat("key '%s' does not exist", key_id)),
-                    "not_found", "key_id");
+  return NoSuchKey(key_id);
 }
 
 std::vector<KeyRing::ListedKey> KeyRing::List() const {
@@ -334,7 +351,7 @@ std::vector<KeyRing::ListedKey> KeyRing::List() const {
   std::vector<ListedKey> keys;
   for (const auto& [key_id, row] : known->keys) {
     const auto name = known->tenant_names.find(row.tenant_id);
-    keys.push_back({row, name == known->tenant_names.end() ? "" : name->second});
+    keys.push_back({row, name == known->tenant_names.end() ? "" : name->second, IsLive(row)});
   }
   return keys;
 }
@@ -343,8 +360,18 @@ absl::StatusOr<std::string> KeyRing::TenantId(const std::string& name) const {
   for (const auto& [tenant_id, tenant_name] : snapshot()->tenant_names) {
     if (tenant_name == name) return tenant_id;
   }
-  return WithDetail(absl::NotFoundError(absl::StrFormat("tenant '%s' does not exist", name)),
+  return WithDetail(absl::NotFoundError(absl::StrFormat("tenant '%s' does not exist", Shown(name))),
                     "not_found", "tenant");
+}
+
+absl::StatusOr<std::string> KeyRing::TenantFor(const Caller& caller,
+                                               const std::string& name) const {
+  if (name.empty() || name == caller.tenant_name) return caller.tenant_id;
+  if (caller.scopes.HasAny(Scope::kOperator)) return TenantId(name);
+  return WithDetail(absl::PermissionDeniedError(absl::StrFormat(
+                        "tenant is '%s', a key of tenant '%s' needs the scope operator for it",
+                        Shown(name), caller.tenant_name)),
+                    "missing_scope", "tenant");
 }
 
 std::string KeyRing::TenantName(const std::string& tenant_id) const {

@@ -32,8 +32,6 @@ struct Caller {
   std::string tenant_id;
   std::string tenant_name;
   Scopes scopes;
-  // True for a session with the role operator.
-  bool is_operator = false;
   // True if a session was presented, not a key.
   bool has_session = false;
 };
@@ -84,17 +82,20 @@ class KeyRing {
     int64_t expires_at = 0;
   };
   // Creates a key, and the tenant if its name is new. Empty `scopes`: train, sample, read,
-  // checkpoints:write. `lifetime` is above 0 and at most ten years, or infinite.
+  // checkpoints:write. `lifetime` is above 0 and at most ten years, or infinite. `actor` as in
+  // Revoke. Unauthenticated: the actor has ended or lost the scope admin meanwhile.
   absl::StatusOr<NewKey> Create(const std::string& tenant_name, const std::string& key_name,
                                 const std::vector<std::string>& scopes,
-                                absl::Duration lifetime = absl::InfiniteDuration());
+                                absl::Duration lifetime = absl::InfiniteDuration(),
+                                const std::string& actor = "");
   // Makes `text`, a well-formed key that is not known, a key like one from Create.
   absl::Status Accept(const std::string& tenant_name, const std::string& key_name,
                       const std::vector<std::string>& scopes, const std::string& text);
   // Creates a key with the tenant, name, scopes and lifetime of `key_id`, and makes the old key
   // expire after `overlap`. NotFound: unknown id. FailedPrecondition: the old key is expired or
-  // revoked.
-  absl::StatusOr<NewKey> Rotate(const std::string& key_id, absl::Duration overlap);
+  // revoked. `actor` as in Revoke.
+  absl::StatusOr<NewKey> Rotate(const std::string& key_id, absl::Duration overlap,
+                                const std::string& actor = "");
   // Revokes a key; revoking it twice is no error. NotFound: unknown id. `actor` is the id of the
   // calling key; empty: a person at this machine.
   absl::Status Revoke(const std::string& key_id, const std::string& actor = "");
@@ -102,14 +103,22 @@ class KeyRing {
   struct ListedKey {
     ApiKeyRow row;
     std::string tenant_name;
+    // False: revoked or expired.
+    bool is_live = false;
   };
   std::vector<ListedKey> List() const;
-  // Returns NotFound for an unknown id.
+  // Returns the error of a key that does not exist, or that the caller may not know of.
+  static absl::Status NoSuchKey(const std::string& key_id);
+  // Returns NoSuchKey for an unknown id.
   absl::StatusOr<ApiKeyRow> Find(const std::string& key_id) const;
   // Returns the id of the tenant, which is made if its name is new.
   absl::StatusOr<std::string> FindOrMakeTenant(const std::string& name);
   // Returns NotFound for an unknown name.
   absl::StatusOr<std::string> TenantId(const std::string& name) const;
+  // Returns the id of the tenant `name`, which `caller` administers; empty: the caller's own.
+  // PermissionDenied ("missing_scope"): another tenant, without the scope operator. NotFound as
+  // TenantId.
+  absl::StatusOr<std::string> TenantFor(const Caller& caller, const std::string& name) const;
   // Returns an empty string if there is no such tenant.
   std::string TenantName(const std::string& tenant_id) const;
 
@@ -123,7 +132,12 @@ class KeyRing {
   absl::StatusOr<Caller> CallerOf(const UserBook::Found& found) const;
   std::shared_ptr<const Snapshot> snapshot() const;
   absl::Status RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
-  absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name)
+  // Returns OK if `actor` may still make keys: a call waits for its turn, and its key may end
+  // meanwhile. Unauthenticated otherwise.
+  absl::Status CheckActorLocked(const std::string& actor) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
+  absl::StatusOr<std::string> FindOrMakeTenantLocked(const std::string& name,
+                                                     const std::string& actor)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mu_);
   // Returns true if the key is neither revoked nor expired.
   bool IsLive(const ApiKeyRow& row) const;

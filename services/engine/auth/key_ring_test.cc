@@ -32,6 +32,51 @@ TEST_CASE("KeyRing: a new key authenticates at once and after a restart", "[auth
   CHECK(restarted.Authenticate(key.text)->tenant_id == caller->tenant_id);
 }
 
+TEST_CASE("KeyRing: admin contains every scope but operator, which contains all", "[auth]") {
+  for (const Scope scope : {Scope::kTrain, Scope::kSample, Scope::kRead, Scope::kCheckpointsWrite,
+                            Scope::kAdmin, Scope::kOperator}) {
+    CHECK(Scopes(Scope::kOperator).HasAny(scope));
+    CHECK(Scopes(Scope::kAdmin).HasAny(scope) == (scope != Scope::kOperator));
+    CHECK(Scopes(Scope::kTrain).HasAny(scope) == (scope == Scope::kTrain));
+  }
+}
+
+TEST_CASE("KeyRing: another tenant is an operator's alone", "[auth]") {
+  Fixture f;
+  const Caller admin = *f.ring.Authenticate((*f.ring.Create("default", "", {"admin"})).text);
+  const Caller all = *f.ring.Authenticate((*f.ring.Create("default", "", {"operator"})).text);
+  REQUIRE(f.ring.Create("other", "", {}).ok());
+  CHECK(*f.ring.TenantFor(admin, "") == admin.tenant_id);
+  CHECK(*f.ring.TenantFor(admin, "default") == admin.tenant_id);
+  CHECK(*f.ring.TenantFor(all, "other") == *f.ring.TenantId("other"));
+  CHECK(absl::IsNotFound(f.ring.TenantFor(all, "absent").status()));
+  // The answer does not tell whether the tenant exists.
+  for (const char* const name : {"other", "absent"}) {
+    const absl::Status refused = f.ring.TenantFor(admin, name).status();
+    CHECK(absl::IsPermissionDenied(refused));
+    CHECK(ErrorCode(refused) == "missing_scope");
+    CHECK(ErrorField(refused) == "tenant");
+  }
+}
+
+TEST_CASE("KeyRing: whoever lost the right meanwhile makes no key any more", "[auth]") {
+  Fixture f;
+  const KeyRing::NewKey admin = *f.ring.Create("default", "", {"admin"});
+  const KeyRing::NewKey plain = *f.ring.Create("default", "", {});
+  const auto make = [&](const std::string& actor) {
+    return f.ring.Create("default", "", {}, absl::InfiniteDuration(), actor).status();
+  };
+  CHECK(make(admin.key_id).ok());
+  CHECK(f.ring.Rotate(plain.key_id, absl::Hours(1), admin.key_id).ok());
+  CHECK(absl::IsUnauthenticated(make(plain.key_id)));
+  REQUIRE(f.ring.Revoke(admin.key_id).ok());
+  const size_t num_keys = f.ring.List().size();
+  CHECK(absl::IsUnauthenticated(make(admin.key_id)));
+  CHECK(
+      absl::IsUnauthenticated(f.ring.Rotate(plain.key_id, absl::Hours(1), admin.key_id).status()));
+  CHECK(f.ring.List().size() == num_keys);
+}
+
 TEST_CASE("KeyRing: peers on sockets and gateways with the credential may call", "[auth]") {
   Fixture f;
   const KeyRing ring(*f.store, f.clock, "secret");

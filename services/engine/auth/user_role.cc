@@ -40,15 +40,16 @@ Scopes ScopesOf(UserRole role) {
       return Scope::kTrain | Scope::kSample | Scopes(Scope::kRead) |
              Scopes(Scope::kCheckpointsWrite);
     case UserRole::kAdmin:
-    case UserRole::kOperator:
       return Scope::kAdmin;
+    case UserRole::kOperator:
+      return Scope::kOperator;
   }
   return {};
 }
 
 UserRole RoleOf(Scopes scopes) {
-  // Only the scope admin is sufficient where no other one is.
-  if (scopes.HasAny(Scopes())) return UserRole::kAdmin;
+  if (scopes.HasAny(Scope::kOperator)) return UserRole::kOperator;
+  if (scopes.HasAny(Scope::kAdmin)) return UserRole::kAdmin;
   const bool may_change =
       scopes.HasAny(Scope::kTrain | Scope::kSample | Scopes(Scope::kCheckpointsWrite));
   return may_change ? UserRole::kMember : UserRole::kViewer;

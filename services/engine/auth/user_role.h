@@ -19,7 +19,7 @@ std::string UserRoleWord(UserRole role);
 absl::StatusOr<UserRole> ParseUserRole(std::string_view word, std::string_view field);
 
 Scopes ScopesOf(UserRole role);
-// Returns the role that says best what a key with these scopes may do: admin, member or viewer.
+// Returns the role that says best what a key with these scopes may do.
 UserRole RoleOf(Scopes scopes);
 
 }  // namespace lathe::engine

@@ -172,9 +172,9 @@ AccountsService::Reactor* AccountsService::ListUsage(Context* context,
         const int64_t from = ToNanos(request->starting_on());
         const int64_t until = ToNanos(request->ending_before());
         RETURN_IF_ERROR(CheckWindow(from, until, runtime_.NowNanos()));
-        ASSIGN_OR_RETURN(
-            const std::vector<SessionUsage> usage,
-            runtime_.store().ListUsage(caller.tenant_id, from, until, kMaxUsageRows + 1));
+        ASSIGN_OR_RETURN(const std::string tenant_id, keys_.TenantFor(caller, request->tenant()));
+        ASSIGN_OR_RETURN(const std::vector<SessionUsage> usage,
+                         runtime_.store().ListUsage(tenant_id, from, until, kMaxUsageRows + 1));
         if (static_cast<int64_t>(usage.size()) > kMaxUsageRows) {
           return Invalid("bad_window", "ending_before",
                          absl::StrFormat("the window has more than %d rows of usage; ask for a "
@@ -183,7 +183,7 @@ AccountsService::Reactor* AccountsService::ListUsage(Context* context,
         }
         for (const SessionUsage& one : usage) AppendUsage(one, *response);
         AppendSessions(usage, *response);
-        response->set_owner(caller.tenant_name);
+        response->set_owner(keys_.TenantName(tenant_id));
         return absl::OkStatus();
       });
 }

@@ -1,5 +1,6 @@
 #include "services/engine/rpc/admin_service.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,11 +13,11 @@
 #include "libs/common/logging/logging.h"
 #include "libs/common/rpc/status.h"
 #include "libs/common/status_macros.h"
-#include "services/engine/core/requests/quotas.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/drain_call.h"
 #include "services/engine/rpc/row_convert.h"
 #include "services/engine/rpc/trash.h"
+#include "services/engine/rpc/validate_names.h"
 #include "services/engine/rpc/validation.h"
 #include "services/engine/runtime/result_encoder.h"
 
@@ -25,13 +26,6 @@ namespace {
 
 // Takes turns with the tenants. No tenant has this id.
 constexpr char kOperator[] = "";
-
-template <typename Response>
-void SetNewKey(const KeyRing::NewKey& key, Response* response) {
-  response->set_key_id(key.key_id);
-  response->set_api_key(key.text);
-  if (key.expires_at != 0) *response->mutable_expires_at() = ToTimestamp(key.expires_at);
-}
 
 }  // namespace
 
@@ -75,14 +69,7 @@ AdminService::Reactor* AdminService::CreateKey(Context* context,
 AdminService::Reactor* AdminService::ListKeys(Context* context, const v1::ListKeysRequest*,
                                               v1::ListKeysResponse* response) {
   for (const KeyRing::ListedKey& key : keys_.List()) {
-    v1::ApiKeyInfo* proto = response->add_keys();
-    proto->set_key_id(key.row.key_id);
-    proto->set_tenant(key.tenant_name);
-    proto->set_name(key.row.name);
-    for (const std::string& scope : key.row.scopes) proto->add_scopes(scope);
-    *proto->mutable_created_at() = ToTimestamp(key.row.created_at);
-    proto->set_revoked(key.row.revoked_at != 0);
-    if (key.row.expires_at != 0) *proto->mutable_expires_at() = ToTimestamp(key.row.expires_at);
+    *response->add_keys() = ToProto(key);
   }
   Reactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -122,34 +109,20 @@ AdminService::Reactor* AdminService::CreateTicket(Context* context, const v1::Cr
   return reactor;
 }
 
-v1::Quota AdminService::EffectiveQuota(const QuotaRow& row) const {
-  return ToProto(WithDefaults(row, runtime_.core_options()));
-}
-
-absl::Status AdminService::DescribeTenants(v1::ListTenantsResponse* response) {
-  std::map<std::string, int64_t> adapters;
-  for (const ModelRow& model : runtime_.directory().LiveModels()) ++adapters[model.tenant_id];
-  ASSIGN_OR_RETURN(const std::vector<TenantRow> tenants, runtime_.store().ListTenants());
-  for (const TenantRow& row : tenants) {
-    v1::TenantInfo* const tenant = response->add_tenants();
-    tenant->set_name(row.name);
-    *tenant->mutable_created_at() = ToTimestamp(row.created_at);
-    *tenant->mutable_quota() = EffectiveQuota(runtime_.directory().QuotaOf(row.tenant_id));
-    tenant->set_adapters(adapters[row.tenant_id]);
-    const TenantUsage usage = runtime_.tenant_rooms().UsageOf(row.tenant_id);
-    tenant->set_sessions(usage.sessions);
-    tenant->set_samplers(usage.samplers);
-    tenant->set_unfetched_results(usage.unfetched_results);
-    tenant->set_unfetched_bytes(usage.unfetched_bytes);
-    ASSIGN_OR_RETURN(const int64_t stored_bytes, runtime_.store().StoredBytes(row.tenant_id));
-    tenant->set_stored_bytes(stored_bytes);
-  }
-  return absl::OkStatus();
-}
-
-AdminService::Reactor* AdminService::ListTenants(Context* context, const v1::ListTenantsRequest*,
+AdminService::Reactor* AdminService::ListTenants(Context* context,
+                                                 const v1::ListTenantsRequest* request,
                                                  v1::ListTenantsResponse* response) {
-  return Read(context, [this, response] { return DescribeTenants(response); });
+  return Read(context, [this, request, response]() -> absl::Status {
+    ASSIGN_OR_RETURN(std::vector<TenantRow> tenants, runtime_.store().ListTenants());
+    std::ranges::sort(tenants, {}, &TenantRow::name);
+    const auto count = static_cast<int64_t>(tenants.size());
+    const int64_t limit = request->limit() > 0 ? request->limit() : count;
+    ASSIGN_OR_RETURN(
+        *response,
+        DescribeTenants(runtime_, PageOf(tenants, {.limit = limit, .offset = request->offset()})));
+    response->set_total_count(count);
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<int64_t> AdminService::AuditBefore(const google::protobuf::Timestamp& before) const {
@@ -215,17 +188,17 @@ AdminService::Reactor* AdminService::PruneAudit(Context* context,
 
 AdminService::Reactor* AdminService::SetQuota(Context* context, const v1::SetQuotaRequest* request,
                                               v1::SetQuotaResponse* response) {
-  const auto quota = [&]() -> absl::StatusOr<QuotaRow> {
+  const auto change = [&]() -> absl::StatusOr<engine::SetQuota> {
     ASSIGN_OR_RETURN(const std::string tenant_id, keys_.TenantId(request->tenant()));
-    return WithQuota(runtime_.directory().QuotaOf(tenant_id), request->quota());
+    return PlanQuota(runtime_, tenant_id, *request, /*actor=*/"");
   }();
-  if (!quota.ok()) {
+  if (!change.ok()) {
     Reactor* const reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(quota.status()));
+    reactor->Finish(ToGrpcStatus(change.status()));
     return reactor;
   }
-  *response->mutable_quota() = EffectiveQuota(*quota);
-  return Decide(context, engine::SetQuota{.row = *quota, .tenant_name = request->tenant()});
+  *response->mutable_quota() = EffectiveQuota(runtime_, change->row);
+  return Decide(context, *change);
 }
 
 AdminService::Reactor* AdminService::MoveModel(Context* context,

@@ -73,14 +73,11 @@ class AdminService final : public v1::Admin::CallbackService {
   // Makes the row of a checkpoint that is out of the trash, and answers the call.
   void Adopt(engine::AdoptCheckpoint adoption, v1::AdoptCheckpointResponse* response,
              Reactor* reactor);
-  absl::Status DescribeTenants(v1::ListTenantsResponse* response);
   // Returns the time in nanoseconds, or InvalidArgument if it is less than a minute ago.
   absl::StatusOr<int64_t> AuditBefore(const google::protobuf::Timestamp& before) const;
   absl::Status DescribeAudit(const v1::ExportAuditRequest& request,
                              v1::ExportAuditResponse* response);
   absl::Status DeleteAudit(const v1::PruneAuditRequest& request);
-  // Returns the limits that hold, the engine's defaults included.
-  v1::Quota EffectiveQuota(const QuotaRow& row) const;
 
   Runtime& runtime_;
   KeyRing& keys_;

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/core/requests/quotas.h"
 #include "services/engine/rpc/checkpoint_files.h"
 #include "services/engine/rpc/validation.h"
 
@@ -179,6 +181,55 @@ absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota) {
   RETURN_IF_ERROR(Set(quota.has_unfetched_bytes(), quota.unfetched_bytes(), "unfetched_bytes",
                       row.unfetched_bytes));
   return row;
+}
+
+v1::ApiKeyInfo ToProto(const KeyRing::ListedKey& key) {
+  v1::ApiKeyInfo proto;
+  proto.set_key_id(key.row.key_id);
+  proto.set_tenant(key.tenant_name);
+  proto.set_name(key.row.name);
+  proto.mutable_scopes()->Assign(key.row.scopes.begin(), key.row.scopes.end());
+  *proto.mutable_created_at() = ToTimestamp(key.row.created_at);
+  proto.set_revoked(key.row.revoked_at != 0);
+  if (key.row.expires_at != 0) *proto.mutable_expires_at() = ToTimestamp(key.row.expires_at);
+  return proto;
+}
+
+v1::Quota EffectiveQuota(const Runtime& runtime, const QuotaRow& row) {
+  return ToProto(WithDefaults(row, runtime.core_options()));
+}
+
+absl::StatusOr<v1::ListTenantsResponse> DescribeTenants(Runtime& runtime,
+                                                        std::span<const TenantRow> tenants) {
+  std::map<std::string, int64_t> adapters;
+  for (const ModelRow& model : tenants.size() == 1
+                                   ? runtime.directory().LiveModelsOf(tenants.front().tenant_id)
+                                   : runtime.directory().LiveModels()) {
+    ++adapters[model.tenant_id];
+  }
+  v1::ListTenantsResponse response;
+  for (const TenantRow& row : tenants) {
+    v1::TenantInfo* const tenant = response.add_tenants();
+    tenant->set_name(row.name);
+    *tenant->mutable_created_at() = ToTimestamp(row.created_at);
+    *tenant->mutable_quota() = EffectiveQuota(runtime, runtime.directory().QuotaOf(row.tenant_id));
+    tenant->set_adapters(adapters[row.tenant_id]);
+    const TenantUsage usage = runtime.tenant_rooms().UsageOf(row.tenant_id);
+    tenant->set_sessions(usage.sessions);
+    tenant->set_samplers(usage.samplers);
+    tenant->set_unfetched_results(usage.unfetched_results);
+    tenant->set_unfetched_bytes(usage.unfetched_bytes);
+    ASSIGN_OR_RETURN(const int64_t stored_bytes, runtime.store().StoredBytes(row.tenant_id));
+    tenant->set_stored_bytes(stored_bytes);
+  }
+  return response;
+}
+
+absl::StatusOr<SetQuota> PlanQuota(Runtime& runtime, const std::string& tenant_id,
+                                   const v1::SetQuotaRequest& request, const std::string& actor) {
+  ASSIGN_OR_RETURN(const QuotaRow row,
+                   WithQuota(runtime.directory().QuotaOf(tenant_id), request.quota()));
+  return SetQuota{.row = row, .tenant_name = request.tenant(), .actor = actor};
 }
 
 }  // namespace lathe::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -54,6 +55,25 @@ absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller
 
 v1::Quota ToProto(const QuotaRow& row);
 v1::AuditEntry ToProto(const AuditRow& row);
+v1::ApiKeyInfo ToProto(const KeyRing::ListedKey& key);
+
+// Fills the response to a call that made a key.
+template <typename Response>
+void SetNewKey(const KeyRing::NewKey& key, Response* response) {
+  response->set_key_id(key.key_id);
+  response->set_api_key(key.text);
+  if (key.expires_at != 0) *response->mutable_expires_at() = ToTimestamp(key.expires_at);
+}
+
+// Returns the limits that hold, the engine's defaults included.
+v1::Quota EffectiveQuota(const Runtime& runtime, const QuotaRow& row);
+// Describes `tenants` with their quotas and current use.
+absl::StatusOr<v1::ListTenantsResponse> DescribeTenants(Runtime& runtime,
+                                                        std::span<const TenantRow> tenants);
+// Returns the event that sets the quota of a tenant for `actor`, a key's id; empty: a person at
+// this machine. Errors as WithQuota.
+absl::StatusOr<SetQuota> PlanQuota(Runtime& runtime, const std::string& tenant_id,
+                                   const v1::SetQuotaRequest& request, const std::string& actor);
 
 // Returns `row` with the fields that `quota` sets. InvalidArgument: a value is negative.
 absl::StatusOr<QuotaRow> WithQuota(QuotaRow row, const v1::Quota& quota);

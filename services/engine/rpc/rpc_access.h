@@ -68,6 +68,12 @@ inline constexpr RpcRule kRpcRules[] = {
     // A session's token would outlive the session.
     {"Tenants.ExchangeToken", kAnyScope, /*is_open=*/false, /*is_for_keys=*/true},
     {"Tenants.ListAudit", Scope::kAdmin},
+    {"Tenants.ListTenantKeys", Scope::kAdmin},
+    {"Tenants.CreateTenantKey", Scope::kAdmin},
+    {"Tenants.RevokeTenantKey", Scope::kAdmin},
+    {"Tenants.RotateTenantKey", Scope::kAdmin},
+    {"Tenants.ListTenants", Scope::kAdmin},
+    {"Tenants.SetTenantQuota", Scope::kOperator},
 
     {"Streaming.SampleStream", Scope::kSample},
 

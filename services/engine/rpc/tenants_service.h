@@ -1,7 +1,10 @@
-// lathe.v1.Tenants: the caller's own key, tokens for it, and the tenant's audit log.
+// lathe.v1.Tenants: the caller's own key and tokens for it; for administrators keys, quotas and the
+// audit log.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
+
+#include <string>
 
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "services/engine/auth/key_ring.h"
@@ -28,11 +31,35 @@ class TenantsService final : public v1::Tenants::CallbackService {
                          v1::ExchangeTokenResponse* response) override;
   Reactor* ListAudit(Context* context, const v1::ListAuditRequest* request,
                      v1::ListAuditResponse* response) override;
+  Reactor* ListTenantKeys(Context* context, const v1::ListTenantKeysRequest* request,
+                          v1::ListTenantKeysResponse* response) override;
+  Reactor* CreateTenantKey(Context* context, const v1::CreateKeyRequest* request,
+                           v1::CreateKeyResponse* response) override;
+  Reactor* RevokeTenantKey(Context* context, const v1::RevokeKeyRequest* request,
+                           v1::RevokeKeyResponse* response) override;
+  Reactor* RotateTenantKey(Context* context, const v1::RotateKeyRequest* request,
+                           v1::RotateKeyResponse* response) override;
+  Reactor* ListTenants(Context* context, const v1::ListTenantsRequest* request,
+                       v1::ListTenantsResponse* response) override;
+  Reactor* SetTenantQuota(Context* context, const v1::SetQuotaRequest* request,
+                          v1::SetQuotaResponse* response) override;
 
  private:
+  absl::Status DescribeAudit(const Caller& caller, const v1::ListAuditRequest& request,
+                             v1::ListAuditResponse& response);
+  absl::Status DescribeKeys(const Caller& caller, const v1::ListTenantKeysRequest& request,
+                            v1::ListTenantKeysResponse& response);
+  absl::Status MakeKey(const Caller& caller, const v1::CreateKeyRequest& request,
+                       v1::CreateKeyResponse& response);
+  // Returns OK if the caller administers the key. NotFound: it is a key of another tenant, or
+  // absent. PermissionDenied ("missing_scope"): it is an operator's key, and the caller is none.
+  absl::Status CheckAdministers(const Caller& caller, const std::string& key_id) const;
+
   Runtime& runtime_;
   KeyRing& keys_;
   ReadThreads& reads_;
+  // Revocations alone: neither reads nor new keys hold them up.
+  ReadThreads revocations_{{.num_threads = 1}};
 };
 
 }  // namespace lathe::engine

@@ -109,7 +109,7 @@ UsersService::Reactor* UsersService::ListUsers(Context* context,
                          absl::StrFormat("offset is %d, minimum is 0", request->offset()));
         }
         const std::vector<UserRow> rows =
-            keys_.users().Users(caller.is_operator ? "" : caller.tenant_id);
+            keys_.users().Users(caller.scopes.HasAny(Scope::kOperator) ? "" : caller.tenant_id);
         const auto num_rows = static_cast<int64_t>(rows.size());
         response->set_total_count(num_rows);
         const int64_t begin = std::min(request->offset(), num_rows);
@@ -122,7 +122,8 @@ UsersService::Reactor* UsersService::ListUsers(Context* context,
 absl::StatusOr<UserRow> UsersService::FindVisible(const Caller& caller,
                                                   const std::string& user_id) const {
   std::optional<UserRow> row = keys_.users().FindUser(user_id);
-  if (row && (caller.is_operator || row->tenant_id == caller.tenant_id)) return *std::move(row);
+  if (row && (caller.scopes.HasAny(Scope::kOperator) || row->tenant_id == caller.tenant_id))
+    return *std::move(row);
   return WithDetail(absl::NotFoundError(absl::StrFormat("user '%s' does not exist",
                                                         user_id.substr(0, kMaxShownBytes))),
                     "not_found", "user_id");
@@ -131,7 +132,7 @@ absl::StatusOr<UserRow> UsersService::FindVisible(const Caller& caller,
 absl::Status UsersService::Update(const Caller& caller, const v1::UpdateUserRequest& request,
                                   v1::UpdateUserResponse& response) {
   ASSIGN_OR_RETURN(UserRow row, FindVisible(caller, request.user_id()));
-  if (row.role == UserRoleWord(UserRole::kOperator) && !caller.is_operator) {
+  if (row.role == UserRoleWord(UserRole::kOperator) && !caller.scopes.HasAny(Scope::kOperator)) {
     return NeedsOperator("changing an operator");
   }
   UserBook::Edit edit;
@@ -140,7 +141,7 @@ absl::Status UsersService::Update(const Caller& caller, const v1::UpdateUserRequ
     edit.bound_role = "";
   } else if (request.has_role()) {
     ASSIGN_OR_RETURN(const UserRole role, ParseUserRole(request.role(), "role"));
-    if (role == UserRole::kOperator && !caller.is_operator) {
+    if (role == UserRole::kOperator && !caller.scopes.HasAny(Scope::kOperator)) {
       return NeedsOperator("making an operator");
     }
     edit.bound_role = UserRoleWord(role);
@@ -180,7 +181,8 @@ UsersService::Reactor* UsersService::EndUserSession(Context* context,
   return ReadCall(reads_, keys_, context, "Users.EndUserSession",
                   [this, request](const Caller& caller) -> absl::Status {
                     ASSIGN_OR_RETURN(const UserRow row, FindVisible(caller, request->user_id()));
-                    if (row.role == UserRoleWord(UserRole::kOperator) && !caller.is_operator) {
+                    if (row.role == UserRoleWord(UserRole::kOperator) &&
+                        !caller.scopes.HasAny(Scope::kOperator)) {
                       return NeedsOperator("ending an operator's session");
                     }
                     for (const UserSessionRow& session : keys_.users().SessionsOf(row.user_id)) {

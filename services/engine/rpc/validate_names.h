@@ -1,7 +1,9 @@
 // Validation of names, paths, lifetimes, metadata and pages.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,14 @@ struct PageBounds {
 };
 // Accepts a limit of 1 to 1,000 (0: 20) and an offset that is not negative. Error: bad_page.
 absl::StatusOr<PageBounds> ValidatePage(int64_t limit, int64_t offset);
+
+// Returns the rows of the page, which borrow from `rows`. The bounds are valid.
+template <typename Row>
+std::span<const Row> PageOf(const std::vector<Row>& rows, const PageBounds& page) {
+  const std::span<const Row> all(rows);
+  const size_t begin = std::min(all.size(), static_cast<size_t>(page.offset));
+  return all.subspan(begin, std::min(all.size() - begin, static_cast<size_t>(page.limit)));
+}
 
 // Accepts at most 10 X25519 keys, "age1…". Error: bad_recipient, naming the invalid key and the
 // reason.

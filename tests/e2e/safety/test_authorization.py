@@ -11,7 +11,7 @@ from support.raw_api import ADAM, RawApi, RawModel
 CHECKPOINT = "training_runs/{model}/checkpoints/weights/{name}"
 ANY = {"train", "sample", "read", "checkpoints:write"}
 TRAIN, SAMPLE, READ, WRITE = {"train"}, {"sample"}, {"read"}, {"checkpoints:write"}
-ADMIN = {"admin"}
+ADMIN, OPERATOR = {"admin"}, {"operator"}
 EXTERNAL = "training_runs/{model}/checkpoints/external_weights/{name}/external_weights_urls"
 PROMPT = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]}, "num_samples": 1,
           "sampling_params": {"max_tokens": 1}}
@@ -24,7 +24,7 @@ NUMBERS = itertools.count(100)  # of models
 
 class Row:
     """One request to a route. `path` and `body` name objects by {session}, {model}, {sampler},
-    {future}, {name} and {tinker_path}; {own_session} is the caller's. `scopes`: a key with one of
+    {future}, {name}, {key} and {tinker_path}; {own_session} is the caller's. `scopes`: a key with one of
     them passes; None: no key is needed."""
 
     def __init__(self, route, scopes, body=None, path=None, status=200,
@@ -58,6 +58,11 @@ def filled(body, names):
 MATRIX = [
     # Before the others: a log also keeps what its tenant tried in vain, with the names it gave.
     Row("GET audit", ADMIN),
+    Row("GET keys", ADMIN),
+    Row("POST keys", ADMIN, {"name": "made"}),
+    Row("POST keys/{key_id}/rotate", ADMIN, {"overlap_seconds": 60}, "keys/{key}/rotate"),
+    Row("GET tenants", ADMIN),
+    Row("PUT tenants/{tenant_name}/quota", OPERATOR, {"adapters": 1000}, "tenants/default/quota"),
     Row("POST client/config", ANY, {}),
     Row("POST client/dynamic_config", ANY, {}),
     Row("POST telemetry", ANY, {}),
@@ -136,12 +141,23 @@ MATRIX = [
     Row("GET /", None, path="/", status=303), Row("GET /ui", None), Row("GET /ui/{page}", None, path="/ui/runs"),
     Row("GET /ui/runs/{run_id}", None, path="/ui/runs/{model}"),
     Row("GET /ui/assets/{file}", None, path="/ui/assets/absent", status=404),
+    Row("GET users", ADMIN),
+    # No key makes a user, so there is none. tests/signin has the routes with users.
+    Row("PATCH users/{user_id}", ADMIN, {"disabled": False}, "users/absent", 404),
+    Row("GET users/{user_id}/sessions", ADMIN, None, "users/absent/sessions", 404),
+    Row("DELETE users/{user_id}/sessions/{user_session_id}", ADMIN, None, "users/absent/sessions/absent", 404),
+    Row("GET /ui/auth/methods", None), Row("POST /ui/auth/key", None, {}, status=400),
+    Row("GET /ui/auth/login", None, status=404), Row("GET /ui/auth/callback", None, status=303),
     # These end the owner's objects, so they come last.
     Row("DELETE training_runs/{run_id}/checkpoints/{kind}/{name}", WRITE, None, CHECKPOINT, 204),
+    Row("DELETE keys/{key_id}", ADMIN, None, "keys/{key}", 204),
     Row("POST unload_model", TRAIN, {"model_id": "{model}"}),
     Row("POST sessions/{session_id}/finish", ANY, {}, "sessions/{session}/finish"),
     Row("DELETE auth/apikey/me", ANY, ends_key=True),
 ]
+
+# Routes for browsers, which no key opens.
+WITH_SESSION = {("POST", "/ui/auth/logout"), ("GET", "/ui/api/v1/me")}
 
 # Requests of a stranger with a second credential, a key of the owner. `scopes` are those that the
 # second one needs.
@@ -154,7 +170,7 @@ WITH_TOKEN = [
 ]
 
 ABSENT = {"session": "absent", "model": "absent:train:0", "sampler": "absent:sample:0",
-          "future": "req-00000000000000000000000000000000", "name": "kept", "token": "absent",
+          "future": "req-00000000000000000000000000000000", "name": "kept", "token": "absent", "key": "aaaaaaaaaaaa",
           "trace_token": "absent",
           "tinker_path": "tinker://absent:train:0/weights/kept"}
 
@@ -174,6 +190,7 @@ class Tenant:
             "model_id": model.model_id, "seq_id": 2, "path": "kept"}))
         names = {"session": model.session_id, "model": model.model_id, "sampler": sampler,
                  "future": saved["request_id"], "name": "kept",
+                 "key": self.api.made("keys", {"name": "spare"})["key_id"],
                  "tinker_path": self.api.result(saved)["path"]}
         link = self.api.get((CHECKPOINT + "/archive").format(**names)).headers["location"]
         trace = self.api.get(f"sessions/{model.session_id}/trace_export").json()["url"]
@@ -183,7 +200,7 @@ class Tenant:
 
 @pytest.fixture(scope="module")
 def owner(lathe):
-    return Tenant(lathe)
+    return Tenant(lathe, lathe.create_key("default", scopes=sorted(OPERATOR)))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +211,7 @@ def stranger(lathe):
 def test_every_route_has_a_row(api):
     paths = api.get("/docs/openapi.json").json()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    rows = {(row.method, row.pattern) for row in MATRIX}
+    rows = {(row.method, row.pattern) for row in MATRIX} | WITH_SESSION
     assert served - rows == set(), "MATRIX of this file lacks a row for these routes"
     assert rows - served == set(), "MATRIX of this file has rows without a route"
 
@@ -207,12 +224,17 @@ def test_without_a_key_that_is_known(api, owner, key):
         assert (answer.status_code == 401) == (row.scopes is not None), (row, answer.text)
 
 
-@pytest.mark.parametrize("scope", sorted(ANY))
+def test_no_key_is_a_session(api):
+    for method, path in WITH_SESSION:
+        assert api.request(method, path, json={} if method == "POST" else None).status_code == 401, path
+
+
+@pytest.mark.parametrize("scope", sorted(ANY | ADMIN))
 def test_a_key_does_what_its_scope_says(api, scope):
     with_scope = RawApi(api.server, api.server.create_key("default", scopes=[scope]))
     for row in MATRIX:
         answer = row.send(with_scope, {**ABSENT, "own_session": "absent"})
-        allowed = row.scopes is None or scope in row.scopes
+        allowed = row.scopes is None or scope in row.scopes or (scope == "admin" and row.scopes != OPERATOR)
         assert (answer.status_code == 403) != allowed, (row, answer.text)
         if not allowed:
             assert answer.json()["error"]["code"] == "missing_scope"
@@ -224,6 +246,9 @@ def test_what_belongs_to_another_is_like_what_does_not_exist(owner, stranger):
         if row.scopes is None or row.ends_key:
             continue
         foreign = row.send(stranger.api, {**owner.names, **own_session})
+        if row.scopes == OPERATOR:
+            assert foreign.json()["error"]["code"] == "missing_scope", row
+            continue
         if not row.names_object:
             assert foreign.status_code == row.status, (row, foreign.text)
             for name in ("session", "model", "sampler", "future", "tinker_path"):
@@ -232,7 +257,7 @@ def test_what_belongs_to_another_is_like_what_does_not_exist(owner, stranger):
         absent = row.send(stranger.api, {**ABSENT, **own_session})
         assert foreign.status_code == absent.status_code == 404, (row, foreign.text, absent.text)
         text = foreign.text
-        for name in ("tinker_path", "model", "sampler", "session", "future"):
+        for name in ("tinker_path", "model", "sampler", "session", "future", "key"):
             text = text.replace(owner.names[name], ABSENT[name])
         assert text == absent.text, row
         assert {name for name, _ in foreign.headers.items()} == set(absent.headers)

@@ -1,6 +1,7 @@
-// Calls of the public API, with its types. Nothing here is out of a script's reach.
+// Calls of the public API, with its types. Nothing here is out of a script's reach: /ui/api/v1 is
+// /api/v1 with the session's cookie in place of a key.
 import type { components } from "lathe-api";
-import { key, signOut } from "./session";
+import { type Me, me, signedOut } from "./session";
 
 export type Schemas = components["schemas"];
 export type Run = Schemas["TrainingRun"];
@@ -10,20 +11,7 @@ export type Model = Schemas["CapabilitiesResponse"]["supported_models"][number];
 export type UsageEvent = Schemas["UsageEvent"];
 export type Storage = Schemas["CheckpointStorageResponse"]["data"][number];
 
-export interface OwnKey {
-  name: string;
-  lathe_key_id: string;
-  scopes: string[];
-  created_at: string;
-  expires_at: string | null;
-  details: { org_details: { name: string } };
-}
-
-export interface AuditEntry {
-  timestamp: string;
-  event: string;
-  event_details: Record<string, string>;
-}
+export type SignInMethods = Schemas["SignInMethods"];
 
 export class ApiError extends Error {
   constructor(
@@ -55,24 +43,54 @@ async function errorOf(response: Response): Promise<ApiError> {
   }
 }
 
-export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const headers: Record<string, string> = { "X-API-Key": key.value };
+async function exchange<T>(method: string, path: string, headers: Record<string, string>, body?: unknown): Promise<T> {
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const sent = key.value;
   let response: Response;
   try {
     response = await fetch(path, {
       method, headers, body: body === undefined ? null : JSON.stringify(body),
-      cache: "no-store", signal: AbortSignal.timeout(30_000),
+      cache: "no-store", credentials: "same-origin", redirect: "error", signal: AbortSignal.timeout(30_000),
     });
   } catch {
     throw new ApiError(0, "unreachable", "the server does not answer");
   }
   if (response.ok) return (response.status === 204 ? undefined : await response.json()) as T;
-  const error = await errorOf(response);
-  // An answer to an earlier key says nothing about the present one.
-  if (error.status === 401 && sent === key.value) signOut("The server no longer accepts this key.");
-  throw error;
+  throw await errorOf(response);
+}
+
+// A request that changes something proves by the token that this page made it.
+const proof = (): Record<string, string> => ({ "X-Lathe-CSRF": me.value?.csrf_token ?? "" });
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const asked = me.value;
+  try {
+    return await exchange<T>(method, `/ui${path}`, method === "GET" ? {} : proof(), body);
+  } catch (error) {
+    // An answer to an earlier session says nothing about the present one.
+    const isOver = error instanceof ApiError && error.status === 401 && asked === me.value;
+    if (isOver) signedOut("Your session has ended. Sign in to go on.");
+    throw error;
+  }
+}
+
+export const signInMethods = (): Promise<SignInMethods> => exchange("GET", "/ui/auth/methods", {});
+export const signInWithKey = (apiKey: string): Promise<void> => exchange("POST", "/ui/auth/key", {}, { api_key: apiKey });
+
+// Null: nobody is signed in.
+export async function askMe(): Promise<Me | null> {
+  try {
+    return await exchange<Me>("GET", "/ui/api/v1/me", {});
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) return null;
+    throw error;
+  }
+}
+
+// Ends the session here, and at the provider if it offers that.
+export async function signOut(): Promise<void> {
+  const { redirect } = await exchange<Schemas["SignedOut"]>("POST", "/ui/auth/logout", proof());
+  signedOut();
+  if (redirect !== null && /^https?:/.test(redirect)) location.assign(redirect);
 }
 
 const get = <T>(path: string): Promise<T> => call<T>("GET", path);
@@ -88,11 +106,8 @@ export const listCheckpoints = (limit: number): Promise<Schemas["ListCheckpoints
 export const listRunCheckpoints = async (id: string): Promise<Checkpoint[]> =>
   (await get<Schemas["ListCheckpointsResponse"]>(
     `${named("/api/v1/training_runs/", id)}/checkpoints`)).checkpoints;
-export const getOwnKey = (): Promise<OwnKey> => get("/api/v1/auth/apikey/me");
 export const listStorage = async (): Promise<Storage[]> =>
   (await get<Schemas["CheckpointStorageResponse"]>("/api/v1/billing/usage/checkpoints/current")).data;
-export const listAudit = async (day: string): Promise<AuditEntry[]> =>
-  (await get<{ entries: AuditEntry[] }>(`/api/v1/audit?day=${encodeURIComponent(day)}`)).entries;
 
 export async function listUsage(from: Date, to: Date): Promise<UsageEvent[]> {
   const hour = (time: Date): string => encodeURIComponent(time.toISOString().replace(/\.\d+/, ""));

@@ -9,7 +9,11 @@ export const kPages: [string, string, string][] = [
   ["Workers", "/ui/workers", "w"],
   ["Checkpoints", "/ui/checkpoints", "c"],
   ["Health", "/ui/health", "h"],
-  ["Key", "/ui/key", "k"],
+  ["Usage", "/ui/usage", "u"],
+  ["Keys", "/ui/keys", "k"],
+  ["Users", "/ui/users", "p"],
+  ["Tenants", "/ui/tenants", "t"],
+  ["Audit", "/ui/audit", "a"],
 ];
 
 export const isHelpOpen = signal(false);

@@ -3,7 +3,7 @@
 import { type Signal, signal, untracked, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { ApiError } from "./api";
-import { key } from "./session";
+import { me } from "./session";
 
 export interface Polled<T> {
   // The newest answer. It stays while later questions fail.
@@ -88,9 +88,9 @@ export function usePoll<T>(subject: string, load: () => Promise<T>,
   loader.current = load;
   wanted.value = subject;
   useSignalEffect(() => {
-    // Another subject or key must not show the data of the one before.
+    // Another subject or session must not show the data of the one before.
     void wanted.value;
-    if (key.value === "") return undefined;
+    if (!me.value) return undefined;
     state.value = { data: undefined, error: undefined };
     const made = untracked(() => new Poll<T>(() => loader.current(), periodMs, state));
     poll.current = made;

@@ -47,7 +47,7 @@ export function listen(): void {
     if (event.defaultPrevented || event.button !== 0) return;
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    if (link === null || link.target !== "" || link.hasAttribute("download")) return;
+    if (link === null || link.target !== "" || link.hasAttribute("download") || link.hasAttribute("data-leaves")) return;
     const isOurs = link.origin === location.origin && /^\/ui(\/|$)/.test(link.pathname);
     if (!isOurs || link.hash !== "") return;
     event.preventDefault();

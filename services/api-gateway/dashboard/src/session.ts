@@ -1,20 +1,27 @@
-// The key that the page sends. It lives as long as the tab.
+// Who looks at the page. The session is a cookie that no script can read; the page holds no key.
 import { signal } from "@preact/signals";
+import type { components } from "lathe-api";
 
-const kName = "lathe.key";
+export type Me = components["schemas"]["OwnSession"];
 
-export const key = signal<string>(sessionStorage.getItem(kName) ?? "");
-// Why the page asks for a key again; empty: it never had one.
+// Undefined: not known yet. Null: nobody is signed in.
+export const me = signal<Me | null | undefined>(undefined);
+// Why the page asks to sign in; empty: nobody was signed in.
 export const refusal = signal<string>("");
 
-export function signIn(value: string): void {
-  sessionStorage.setItem(kName, value);
-  refusal.value = "";
-  key.value = value;
+export const kLogin = "/ui/login";
+
+export const isAdmin = (): boolean => me.value?.role === "admin" || isOperator();
+export const isOperator = (): boolean => me.value?.role === "operator";
+
+// Returns the page to show after signing in: only one of this dashboard, and not the sign-in again.
+export function nextOf(query: URLSearchParams): string {
+  const next = query.get("next") ?? "";
+  const isOurs = /^\/ui(\/[A-Za-z0-9._~/%:-]*)?(\?[^\\\s]*)?$/.test(next) && !/\/\/|\.\./.test(next.split("?")[0] ?? "");
+  return isOurs && !next.startsWith(kLogin) ? next : "/ui";
 }
 
-export function signOut(why = ""): void {
-  sessionStorage.removeItem(kName);
+export function signedOut(why = ""): void {
   refusal.value = why;
-  key.value = "";
+  me.value = null;
 }

@@ -36,6 +36,7 @@ const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpo
 const std::vector<std::string> kAdmin = {"admin"};
 const std::vector<std::string> kEveryScope = {"train", "sample", "read", "checkpoints:write",
                                               "admin"};
+const std::vector<std::string> kOperator = {"operator"};
 const std::vector<std::string> kTrain = {"train"};
 const std::vector<std::string> kSample = {"sample"};
 const std::vector<std::string> kRead = {"read"};
@@ -46,8 +47,8 @@ struct Row {
   // Sufficient scopes; a key needs one of them. Empty: needs no key.
   std::vector<std::string> scopes;
   // Request in text format. $S session, $M model, $R request, $A sampler, $P checkpoint, $X
-  // external checkpoint, $U user, $B browser's session, $T archive token, $V trace token, $OWN a
-  // session of the caller, $KEY the caller's key.
+  // external checkpoint, $U user, $B browser's session, $T archive token, $V trace token, $K id of
+  // a key, $OWN a session of the caller, $KEY the caller's key.
   std::string request;
 };
 
@@ -56,6 +57,11 @@ const std::vector<Row>& Matrix() {
       {"Authenticate", kAllScopes, ""},
       // First, because the log also records refused attempts with the names in them.
       {"ListAudit", kAdmin, ""},
+      {"ListTenantKeys", kAdmin, ""},
+      {"CreateTenantKey", kAdmin, "name: 'made'"},
+      {"RotateTenantKey", kAdmin, "key_id: '$K' overlap_seconds: 60"},
+      {"ListTenants", kAdmin, ""},
+      {"SetTenantQuota", kOperator, "tenant: 'default' quota { adapters: 1000 }"},
       {"GetCapabilities", kAllScopes, ""},
       {"CreateSession", {"train", "sample", "read"}, ""},
       {"Heartbeat", kAllScopes, "session_id: '$S'"},
@@ -126,6 +132,7 @@ const std::vector<Row>& Matrix() {
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
       {"UnloadModel", kTrain, "model_id: '$M'"},
       {"FinishSession", kAllScopes, "session_id: '$S' reason: 'success'"},
+      {"RevokeTenantKey", kAdmin, "key_id: '$K'"},
       {"RevokeOwnKey", kAllScopes, ""},
   };
   return rows;
@@ -166,14 +173,15 @@ const Names kAbsent = {{"$S", "absent"},
                        {"$U", "absent-user"},
                        {"$B", "absent-session"},
                        {"$T", "absent"},
-                       {"$V", "absent"}};
+                       {"$V", "absent"},
+                       {"$K", "aaaaaaaaaaaa"}};
 
 // One tenant with its objects, and another tenant.
 class World {
  public:
   World()
       : stranger_(f_.engine, f_.engine.MakeKey("other", kEveryScope)),
-        owner_key_(f_.engine.MakeKey("default", kEveryScope)) {
+        owner_key_(f_.engine.MakeKey("default", kOperator)) {
     f_.client.MakeModel();
     own_ = kAbsent;
     const auto signed_in =
@@ -215,6 +223,7 @@ class World {
                 ->DescribeTrace(CallContext(f_.client.key()), traced, &trace)
                 .ok());
     Own("$V") = trace.token();
+    Own("$K") = f_.engine.keys().Authenticate(KeyWith("read"))->key_id;
   }
 
   const Names& own() const { return own_; }
@@ -451,6 +460,10 @@ TEST_CASE("Authorization: an object of another tenant is like one that does not 
     const std::string& key = world.stranger().key();
     const MethodDescriptor& method = *methods.at(row.method);
     const absl::Status foreign = world.Call(method, row, world.own(), key, &answer);
+    if (row.scopes == kOperator) {
+      CHECK(ErrorCode(foreign) == "missing_scope");
+      continue;
+    }
     if (row.method == "GetOwnSession" || row.method == "EndOwnSession") {
       CHECK(ErrorCode(foreign) == "needs_session");
       continue;

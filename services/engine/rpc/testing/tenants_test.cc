@@ -86,6 +86,130 @@ TEST_CASE("Tenants: an administrator reads the tenant's audit log, by resource a
         "event_type");
 }
 
+TEST_CASE("Tenants: a day's log is filtered and read in pages from its end", "[engine][auth]") {
+  TestEngine engine;
+  const std::string admin = engine.MakeKey("default", {"admin"});
+  for (int i = 0; i < 5; ++i) engine.MakeKey("default");
+  v1::ListAuditRequest request;
+  request.set_limit(2);
+  v1::ListAuditResponse page;
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &page).ok());
+  CHECK(page.total_count() == 7);
+  CHECK_FALSE(page.is_cut());
+  REQUIRE(page.entries_size() == 2);
+  const std::string newest = page.entries(1).object();
+  request.set_offset(2);
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &page).ok());
+  REQUIRE(page.entries_size() == 2);
+  CHECK(page.entries(1).object() != newest);
+  request.set_offset(0);
+  request.set_object(newest);
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &page).ok());
+  CHECK(page.total_count() == 1);
+  request.set_actor("nobody");
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), request, &page).ok());
+  CHECK(page.total_count() == 0);
+  request.set_object(std::string(257, 'x'));
+  CHECK(ErrorField(FromGrpcStatus(
+            engine.tenants().ListAudit(CallContext(admin), request, &page))) == "object");
+  request.clear_object();
+  request.set_tenant("other");
+  CHECK(ErrorCode(FromGrpcStatus(engine.tenants().ListAudit(CallContext(admin), request, &page))) ==
+        "missing_scope");
+}
+
+// A call of a tenant's administrator, whose error is returned.
+template <typename Method, typename Request, typename Response>
+absl::Status CallAs(TestEngine& engine, const std::string& key, Method method,
+                    const Request& request, Response* response) {
+  return FromGrpcStatus((engine.tenants().*method)(CallContext(key), request, response));
+}
+
+TEST_CASE("Tenants: an administrator makes, lists, rotates and revokes the tenant's keys",
+          "[engine][auth]") {
+  using Stub = v1::Tenants::Stub;
+  TestEngine engine;
+  const std::string admin = engine.MakeKey("default", {"admin"});
+  v1::CreateKeyRequest create;
+  create.set_name("laptop");
+  create.add_scopes("read");
+  create.set_expires_in_seconds(60);
+  v1::CreateKeyResponse made;
+  REQUIRE(CallAs(engine, admin, &Stub::CreateTenantKey, create, &made).ok());
+  CHECK(CanList(engine, made.api_key()).ok());
+  v1::ListTenantKeysResponse keys;
+  REQUIRE(CallAs(engine, admin, &Stub::ListTenantKeys, v1::ListTenantKeysRequest(), &keys).ok());
+  REQUIRE(keys.total_count() == 2);
+  const bool is_first = keys.keys(0).key_id() == made.key_id();
+  CHECK(keys.keys(is_first ? 0 : 1).name() == "laptop");
+  CHECK(keys.keys(0).tenant() == "default");
+  v1::RotateKeyRequest rotate;
+  rotate.set_key_id(made.key_id());
+  v1::RotateKeyResponse fresh;
+  REQUIRE(CallAs(engine, admin, &Stub::RotateTenantKey, rotate, &fresh).ok());
+  CHECK(absl::IsUnauthenticated(CanList(engine, made.api_key())));
+  v1::RevokeKeyRequest revoke;
+  revoke.set_key_id(fresh.key_id());
+  v1::RevokeKeyResponse revoked;
+  REQUIRE(CallAs(engine, admin, &Stub::RevokeTenantKey, revoke, &revoked).ok());
+  CHECK(absl::IsUnauthenticated(CanList(engine, fresh.api_key())));
+
+  REQUIRE(CallAs(engine, admin, &Stub::ListTenantKeys, v1::ListTenantKeysRequest(), &keys).ok());
+  CHECK(keys.total_count() == 1);
+  v1::ListTenantKeysRequest with_ended;
+  with_ended.set_with_ended(true);
+  with_ended.set_limit(1);
+  REQUIRE(CallAs(engine, admin, &Stub::ListTenantKeys, with_ended, &keys).ok());
+  CHECK(keys.total_count() == 3);
+  CHECK(keys.keys_size() == 1);
+  // The log names who did it.
+  v1::ListAuditRequest of_admin;
+  of_admin.set_actor(engine.keys().Authenticate(admin)->key_id);
+  v1::ListAuditResponse log;
+  REQUIRE(engine.tenants().ListAudit(CallContext(admin), of_admin, &log).ok());
+  CHECK(log.total_count() == 3);
+}
+
+TEST_CASE("Tenants: an administrator reaches neither other tenants nor operators' keys",
+          "[engine][auth]") {
+  using Stub = v1::Tenants::Stub;
+  TestEngine engine;
+  const std::string admin = engine.MakeKey("default", {"admin"});
+  const std::string all = engine.MakeKey("default", {"operator"});
+  engine.MakeKey("other");
+  v1::CreateKeyRequest create;
+  v1::CreateKeyResponse made;
+  create.add_scopes("operator");
+  CHECK(ErrorField(CallAs(engine, admin, &Stub::CreateTenantKey, create, &made)) == "scopes");
+  create.clear_scopes();
+  create.set_tenant("new");
+  CHECK(ErrorField(CallAs(engine, admin, &Stub::CreateTenantKey, create, &made)) == "tenant");
+  const std::string operators_key = engine.keys().Authenticate(all)->key_id;
+  v1::RotateKeyRequest rotate;
+  rotate.set_key_id(operators_key);
+  v1::RotateKeyResponse fresh;
+  CHECK(ErrorCode(CallAs(engine, admin, &Stub::RotateTenantKey, rotate, &fresh)) ==
+        "missing_scope");
+  v1::RevokeKeyRequest revoke;
+  revoke.set_key_id(operators_key);
+  v1::RevokeKeyResponse revoked;
+  CHECK(ErrorCode(CallAs(engine, admin, &Stub::RevokeTenantKey, revoke, &revoked)) ==
+        "missing_scope");
+  CHECK(CanList(engine, all).ok());
+
+  v1::ListTenantsResponse tenants;
+  REQUIRE(CallAs(engine, admin, &Stub::ListTenants, v1::ListTenantsRequest(), &tenants).ok());
+  CHECK(tenants.total_count() == 1);
+  REQUIRE(CallAs(engine, all, &Stub::ListTenants, v1::ListTenantsRequest(), &tenants).ok());
+  CHECK(tenants.total_count() == 2);
+  CHECK(tenants.tenants(0).name() == "default");
+  REQUIRE(CallAs(engine, all, &Stub::CreateTenantKey, create, &made).ok());
+  CHECK(engine.keys().Authenticate(made.api_key())->tenant_name == "new");
+  v1::ListTenantKeysResponse keys;
+  REQUIRE(CallAs(engine, all, &Stub::ListTenantKeys, v1::ListTenantKeysRequest(), &keys).ok());
+  CHECK(keys.total_count() == 4);
+}
+
 TEST_CASE("Admin: keys expire and rotate", "[engine][auth]") {
   TestEngine engine;
   v1::CreateKeyRequest create;

@@ -1,21 +1,45 @@
 // What surrounds every page: the bar, the notice of a lost server, the list of keys.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, signOut } from "../api";
 import { isHelpOpen, kPages } from "../keyboard";
 import { numWaiting } from "../poll";
 import { place } from "../router";
-import { key } from "../session";
+import { type Me, me } from "../session";
 import { choose, chosen } from "../theme";
-import { Dialog } from "./basic";
+import { Dialog, Time } from "./basic";
+
+// Who is signed in, and the way out.
+function Who({ who }: { who: Me }) {
+  const [refused, setRefused] = useState("");
+  const name = who.user?.name || who.user?.email || (who.key === null ? "this machine" : who.key.name || `key ${who.key.key_id}`);
+  const leave = async (): Promise<void> => {
+    try {
+      await signOut();
+    } catch (error) {
+      setRefused(error instanceof ApiError ? error.message : String(error));
+    }
+  };
+  return <details class="who">
+    <summary><bdi>{name}</bdi></summary>
+    <div class="card">
+      <p>{who.role} of tenant {who.tenant || who.tenant_id}</p>
+      <p class="muted">Signed in until <Time at={who.expires_at} /></p>
+      {refused !== "" && <p role="alert">{refused}</p>}
+      <button type="button" onClick={() => void leave()}>Sign out</button>
+    </div>
+  </details>;
+}
 
 function Bar() {
   const [first = ""] = place.value.segments;
   return <header class="bar"><div>
     <b>Lathe</b>
-    <nav aria-label="Main">{key.value !== "" && kPages.map(([name, address]) => {
+    <nav aria-label="Main">{me.value && kPages.map(([name, address]) => {
       const isHere = address === (first === "" ? "/ui" : `/ui/${first}`);
       return <a key={address} href={address} aria-current={isHere ? "page" : undefined}>{name}</a>;
     })}</nav>
+    {me.value && <Who who={me.value} />}
     <select aria-label="Theme" value={chosen.value} onChange={(event) => choose(event.currentTarget.value)}>
       <option value="auto">Auto</option>
       <option value="light">Light</option>
