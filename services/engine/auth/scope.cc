@@ -14,11 +14,12 @@ struct NamedScope {
   Scope scope;
 };
 
-constexpr std::array<NamedScope, 5> kScopes = {{{"train", Scope::kTrain},
+constexpr std::array<NamedScope, 6> kScopes = {{{"train", Scope::kTrain},
                                                 {"sample", Scope::kSample},
                                                 {"read", Scope::kRead},
                                                 {"checkpoints:write", Scope::kCheckpointsWrite},
-                                                {"admin", Scope::kAdmin}}};
+                                                {"admin", Scope::kAdmin},
+                                                {"operator", Scope::kOperator}}};
 
 }  // namespace
 
@@ -38,7 +39,8 @@ absl::StatusOr<Scopes> Scopes::Parse(const std::vector<std::string>& words) {
     if (found == kScopes.end()) {
       return WithDetail(
           absl::InvalidArgumentError(absl::StrFormat(
-              "scope is '%s', allowed are train, sample, read, checkpoints:write, admin", word)),
+              "scope is '%s', allowed are train, sample, read, checkpoints:write, admin, operator",
+              word)),
           "invalid_field", "scopes");
     }
     scopes = scopes | found->scope;

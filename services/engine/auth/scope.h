@@ -15,10 +15,13 @@ enum class Scope : uint32_t {
   kSample = 2,
   kRead = 4,
   kCheckpointsWrite = 8,
+  // Administers the key's own tenant.
   kAdmin = 16,
+  // Administers every tenant.
+  kOperator = 32,
 };
 
-// A set of scopes. Admin contains all others.
+// A set of scopes. Operator contains all others, admin all but operator.
 class Scopes {
  public:
   constexpr Scopes() = default;
@@ -26,8 +29,10 @@ class Scopes {
 
   constexpr Scopes operator|(Scopes other) const { return Scopes(bits_ | other.bits_); }
   bool HasAny(Scopes wanted) const {
-    constexpr auto kAll = static_cast<uint32_t>(Scope::kAdmin);
-    return ((bits_ & kAll) != 0) || ((bits_ & wanted.bits_) != 0);
+    constexpr auto kAdmin = static_cast<uint32_t>(Scope::kAdmin);
+    constexpr auto kOperator = static_cast<uint32_t>(Scope::kOperator);
+    if ((bits_ & kOperator) != 0) return true;
+    return ((bits_ & kAdmin) != 0 && wanted.bits_ != kOperator) || (bits_ & wanted.bits_) != 0;
   }
 
   // Returns the names, "train", "checkpoints:write", …, in a fixed order.

@@ -68,7 +68,7 @@ absl::Status Create(int argc, const char* const* argv) {
               {.required = true});
   options.Add(&name, "keys.name", "", "a note for the list of keys");
   options.Add(&scopes, "keys.scope", {},
-              "train, sample, read, checkpoints:write or admin; repeatable");
+              "train, sample, read, checkpoints:write, admin or operator; repeatable");
   std::string expires;
   options.Add(&expires, "keys.expires", "never",
               "lifetime of the key: never, or a time such as 30d, 12h or 1h30m");

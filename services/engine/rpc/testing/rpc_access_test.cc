@@ -98,7 +98,8 @@ TEST_CASE("RpcAccess: each scope opens the rpcs of its rules and no others", "[e
                                                   {"sample", Scope::kSample},
                                                   {"read", Scope::kRead},
                                                   {"checkpoints:write", Scope::kCheckpointsWrite},
-                                                  {"admin", Scope::kAdmin}}) {
+                                                  {"admin", Scope::kAdmin},
+                                                  {"operator", Scope::kOperator}}) {
     for (const pb::MethodDescriptor* method : PublicMethods()) {
       const RpcRule* const rule = FindRule(RpcName(*method));
       if (rule == nullptr || rule->is_open) continue;
