@@ -3,6 +3,7 @@
 
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/groups.grpc.pb.h"
 #include "protos/lathe/v1/metrics.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
 #include "protos/lathe/v1/traces.grpc.pb.h"
@@ -34,6 +35,13 @@ using MetricsStub = v1::Metrics::StubInterface::async_interface;
 template <>
 struct ServiceOf<MetricsStub> {
   using type = v1::Metrics;
+};
+
+using GroupsStub = v1::Groups::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<GroupsStub> {
+  using type = v1::Groups;
 };
 
 using TracesStub = v1::Traces::StubInterface::async_interface;

@@ -11,7 +11,7 @@ from support.raw_api import ADAM, RawApi, RawModel
 CHECKPOINT = "training_runs/{model}/checkpoints/weights/{name}"
 ANY = {"train", "sample", "read", "checkpoints:write"}
 TRAIN, SAMPLE, READ, WRITE = {"train"}, {"sample"}, {"read"}, {"checkpoints:write"}
-ADMIN = {"admin"}
+ADMIN, OPERATOR = {"admin"}, {"operator"}
 EXTERNAL = "training_runs/{model}/checkpoints/external_weights/{name}/external_weights_urls"
 PROMPT = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": [30]}]}, "num_samples": 1,
           "sampling_params": {"max_tokens": 1}}
@@ -91,6 +91,11 @@ MATRIX = [
         "?starting_on=2026-01-01T00:00:00Z&ending_before=2026-01-02T00:00:00Z"),
     Row("GET billing/usage/checkpoints/current", READ),
     Row("GET status", READ),
+    Row("GET groups/{group}/models", OPERATOR, path="groups/absent/models", status=404),
+    Row("POST groups/{group}/drain", OPERATOR, None, "groups/absent/drain", 404),
+    Row("POST groups/{group}/resume", OPERATOR, None, "groups/absent/resume", 404),
+    Row("DELETE groups/{group}", OPERATOR, path="groups/absent", status=404),
+    Row("PUT groups/{group}/models/{run_id}", OPERATOR, None, "groups/absent/models/absent:train:0", 404),
     Row("POST auth/token", ANY, {}),
     Row("GET auth/apikey/me", ANY),
     Row("POST save_weights", TRAIN, {"model_id": "{model}", "seq_id": 24, "path": "again"}),
@@ -207,12 +212,12 @@ def test_without_a_key_that_is_known(api, owner, key):
         assert (answer.status_code == 401) == (row.scopes is not None), (row, answer.text)
 
 
-@pytest.mark.parametrize("scope", sorted(ANY))
+@pytest.mark.parametrize("scope", sorted(ANY | ADMIN))
 def test_a_key_does_what_its_scope_says(api, scope):
     with_scope = RawApi(api.server, api.server.create_key("default", scopes=[scope]))
     for row in MATRIX:
         answer = row.send(with_scope, {**ABSENT, "own_session": "absent"})
-        allowed = row.scopes is None or scope in row.scopes
+        allowed = row.scopes is None or scope in row.scopes or (scope == "admin" and row.scopes != OPERATOR)
         assert (answer.status_code == 403) != allowed, (row, answer.text)
         if not allowed:
             assert answer.json()["error"]["code"] == "missing_scope"
@@ -224,6 +229,9 @@ def test_what_belongs_to_another_is_like_what_does_not_exist(owner, stranger):
         if row.scopes is None or row.ends_key:
             continue
         foreign = row.send(stranger.api, {**owner.names, **own_session})
+        if row.scopes == OPERATOR:
+            assert foreign.json()["error"]["code"] == "missing_scope", row
+            continue
         if not row.names_object:
             assert foreign.status_code == row.status, (row, foreign.text)
             for name in ("session", "model", "sampler", "future", "tinker_path"):

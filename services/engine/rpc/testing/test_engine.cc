@@ -54,6 +54,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.metrics = std::make_unique<MetricsService>(*p.runtime, *p.keys, *p.reads);
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
+  p.groups = std::make_unique<GroupsService>(*p.runtime, *p.keys, *p.reads);
   p.admin = std::make_unique<AdminService>(
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
@@ -61,7 +62,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
   absl::StatusOr<Servers> servers = Servers::Start(
       {.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
       {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get(),
-                  p.accounts.get(), p.traces.get(), p.metrics.get()},
+                  p.accounts.get(), p.traces.get(), p.metrics.get(), p.groups.get()},
        .admin = *p.admin,
        .workers = *p.dispatcher});
   INFO(servers.status());
@@ -92,6 +93,7 @@ void TestEngine::Stop() {
   // Destroy in the reverse order of construction.
   parts_->servers.reset();
   parts_->admin.reset();
+  parts_->groups.reset();
   parts_->accounts.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();
