@@ -69,7 +69,7 @@ std::vector<PointEntryPtr> Runtime::PointsOf(const std::vector<CommitLoop::Item>
       if (complete == nullptr) continue;
       PointEntryPtr entry = PointsOf(*complete);
       if (!entry) continue;
-      if (series_book_.is_full()) {
+      if (series_book_.is_full(entry->tenant_id)) {
         series_book_.CountPoints(0, static_cast<int64_t>(entry->points.size()));
         continue;
       }
