@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/runtime/result_points.h"
 
 namespace lathe::engine {
 namespace {
@@ -21,6 +22,7 @@ absl::Status UnknownRequest(const std::string& request_id) {
 }  // namespace
 
 void ResultHub::OnAccepted(const RequestRow& row) {
+  const std::optional<double> learning_rate = LearningRateOf(row);
   absl::MutexLock lock(&mu_);
   const auto [found, is_new] = pending_.try_emplace(row.request_id);
   if (is_new) ++num_pending_of_[row.tenant_id][row.owner_id];
@@ -29,6 +31,7 @@ void ResultHub::OnAccepted(const RequestRow& row) {
   pending.owner_id = row.owner_id;
   pending.kind = row.kind;
   pending.tokens = row.tokens;
+  pending.learning_rate = learning_rate;
 }
 
 std::optional<ResultHub::Facts> ResultHub::FactsOf(const std::string& request_id) {
@@ -39,7 +42,8 @@ std::optional<ResultHub::Facts> ResultHub::FactsOf(const std::string& request_id
   return Facts{.tenant_id = pending.tenant_id,
                .owner_id = pending.owner_id,
                .kind = pending.kind,
-               .tokens = pending.tokens};
+               .tokens = pending.tokens,
+               .learning_rate = pending.learning_rate};
 }
 
 void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {

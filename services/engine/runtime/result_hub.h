@@ -52,6 +52,7 @@ class ResultHub {
     std::string owner_id;
     OperationKind kind = OperationKind::kForwardBackward;
     int64_t tokens = 0;
+    std::optional<double> learning_rate = std::nullopt;  // of an optim_step
   };
   std::optional<Facts> FactsOf(const std::string& request_id);
   // Sets the group of a request, whose state now applies to it.
@@ -98,6 +99,7 @@ class ResultHub {
     std::string owner_id;
     OperationKind kind = OperationKind::kForwardBackward;
     int64_t tokens = 0;
+    std::optional<double> learning_rate;
     std::string group;
     std::map<uint64_t, Callback> waiters;
   };

@@ -37,6 +37,7 @@ PointEntryPtr Runtime::PointsOf(const CompleteRequest& write) {
                              .tenant_id = facts->tenant_id,
                              .kind = facts->kind,
                              .tokens = facts->tokens,
+                             .learning_rate = facts->learning_rate,
                              .done_at = write.done_at};
   if (facts->kind == OperationKind::kSample) {
     const auto sampler = directory_.FindSampler(facts->tenant_id, facts->owner_id);
