@@ -264,6 +264,16 @@ def test_follow_appends_a_log_once_and_show_prints_it(lathe, api, tmp_path):
     series = query(api, run, names="env/*,a_name")
     assert series["env/all/reward"]["mean"] == [0, 0.5, 1, 9]
     assert series["a_name"]["last_step"] == 3
+    # A later start goes on with the run, whatever was begun since.
+    RawModel(api)
+    newer = query(api, run, points=0)
+    assert lathe_metrics(lathe, "follow", str(tmp_path), "--once").stdout.startswith("sent ")
+    assert {name: one["last_value"] for name, one in query(api, run, points=0).items()} == {
+        name: one["last_value"] for name, one in newer.items()}
+    other = tmp_path / "other.jsonl"
+    other.write_text(log.read_text())
+    guessed = lathe_metrics(lathe, "follow", str(other))
+    assert guessed.returncode == 2 and "--run" in guessed.stderr
     shown = lathe_metrics(lathe, "show", run, "--names", "env/*")
     assert re.search(r"env/all/reward +3 +9 ", shown.stdout), shown.stdout
     assert lathe_metrics(lathe, "show", "a b").returncode == 2
