@@ -44,6 +44,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/groups_service.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/sign_in_service.h"
@@ -210,13 +211,18 @@ absl::Status StandBy(const Settings& settings, Leadership& leadership, Readiness
   return status;
 }
 
-absl::Status StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store,
-                          const std::optional<Leadership>& leadership) {
-  if (!leadership) return runtime.Start(dispatcher);
-  absl::StatusOr<StoredState> state = store.Load(leadership->term());
-  if (absl::IsFailedPrecondition(state.status())) EndReplaced(state.status());
-  if (!state.ok()) return state.status();
-  return runtime.Start(dispatcher, *std::move(state));
+// Returns the exit code of a failure.
+std::optional<int> StartRuntime(Runtime& runtime, Dispatcher& dispatcher, Store& store,
+                                const std::optional<Leadership>& leadership) {
+  const absl::Status status = [&]() -> absl::Status {
+    if (!leadership) return runtime.Start(dispatcher);
+    absl::StatusOr<StoredState> state = store.Load(leadership->term());
+    if (absl::IsFailedPrecondition(state.status())) EndReplaced(state.status());
+    if (!state.ok()) return state.status();
+    return runtime.Start(dispatcher, *std::move(state));
+  }();
+  if (status.ok()) return std::nullopt;
+  return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
 }
 
 // Resources of an engine before it leads.
@@ -418,14 +424,14 @@ int Run(Settings settings, const sigset_t& signals) {
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   SignInService sign_in(runtime, keys, reads);
   UsersService users(keys, reads);
+  GroupsService groups(runtime, keys, reads);
   AdminService admin(runtime, keys, reads, attached_groups);
-  if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
-      !status.ok()) {
-    return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
+  if (const std::optional<int> exit_code = StartRuntime(runtime, dispatcher, store, leadership)) {
+    return *exit_code;
   }
   absl::StatusOr<Servers> servers = Servers::Start(
       settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces,
-                                    &run_metrics, &sign_in, &users},
+                                    &run_metrics, &sign_in, &users, &groups},
                          .admin = admin,
                          .workers = dispatcher});
   if (!servers.ok()) {

@@ -127,6 +127,32 @@ def test_a_checkpoint_is_deleted_only_by_its_name(signed_in, lathe):
     assert listed["checkpoints"] == []
 
 
+def test_a_checkpoint_says_how_it_is_used_and_how_long_it_stays(signed_in, lathe, run_id):
+    page = signed_in
+    show(page, lathe, addresses(run_id)["run-checkpoints"])
+    used = "[...document.querySelectorAll('button')].find(({innerText}) => innerText === 'Use…')"
+    page.wait_for(used)
+    page.evaluate(f"{used}.focus()")
+    page.press("Enter")
+    text = page.wait_for("document.querySelector('dialog[open]')?.innerText")
+    path = f"tinker://{run_id}/weights/step-3"
+    assert f'create_training_client_from_state("{path}")' in text
+    assert f"lathe export --merged {path}" in text
+    assert "until somebody deletes it" in text
+    page.evaluate("(() => { const list = document.querySelector('dialog select'); list.value = '3';"
+                  " list.dispatchEvent(new Event('change', {bubbles: true})); })()")
+    page.evaluate("[...document.querySelectorAll('dialog button')]"
+                  ".find(({innerText}) => innerText === 'Set how long it stays').click()")
+    page.wait_for("!document.querySelector('dialog') && document.querySelector('main').innerText.includes('in 7')")
+    listed = httpx.get(f"{lathe.url}/api/v1/training_runs/{run_id}/checkpoints",
+                       headers={"X-API-Key": lathe.api_key}).json()["checkpoints"]
+    assert listed[0]["expires_at"] is not None
+    link = httpx.get(f"{lathe.url}/api/v1/training_runs/{run_id}/checkpoints/weights/step-3/archive?redirect=false",
+                     headers={"X-API-Key": lathe.api_key})
+    assert link.status_code == 200 and httpx.head(link.json()["url"]).status_code == 200
+    assert page.complaints() == []
+
+
 def test_another_tenant_sees_nothing_of_a_run(browser, lathe, run_id):
     page = browser.open(lathe.url + addresses(run_id)["run"])
     try:

@@ -1,5 +1,6 @@
 """Several worker groups of one engine: of one base model, of two, and of different roles."""
 
+import json
 import os
 import re
 import signal
@@ -126,6 +127,41 @@ def test_a_drained_group_gives_up_what_it_has(two_groups, undisturbed):
     assert two_groups.describe()["a"]["drain"] == "drained"
     two_groups.lathe("group", "resume", "a")
     two_groups.wait(lambda: two_groups.describe()["a"]["drain"] == "", "group a to be used")
+
+
+def test_an_operator_drains_and_moves_over_http(two_groups):
+    made = two_groups.lathe("keys", "create", "--tenant", "operators", "--scope", "operator", "--scope", "admin")
+    key = next(word for word in made.stdout.split() if word.startswith("tml-"))
+
+    def call(method, path):
+        return httpx.request(method, f"{two_groups.url}/api/v1/{path}", headers={"X-API-Key": key})
+
+    model = new_model(client_of(two_groups))
+    train(model, 1)
+    home = two_groups.home_of(model.model_id)
+    other = "b" if home == "a" else "a"
+    listed = call("GET", f"groups/{home}/models?limit=1000").json()
+    assert model.model_id in [one["training_run_id"] for one in listed["models"]]
+    assert {one["tenant"] for one in listed["models"]} == {"ranks"}
+    assert call("GET", f"groups/{home}/models?limit=1001").json()["error"]["param"] == "max_models"
+    assert call("PUT", f"groups/{other}/models/{model.model_id}").status_code == 204
+    two_groups.wait(lambda: two_groups.home_of(model.model_id) == other, "the model to move")
+    assert call("POST", f"groups/{other}/drain").status_code == 204
+    two_groups.wait(lambda: two_groups.models()[other] == 0, "the group to be empty")
+    assert two_groups.home_of(model.model_id) == home
+    refused = call("POST", f"groups/{home}/drain").json()["error"]
+    assert (refused["code"], refused["param"]) == ("no_other_group", "group")
+    assert call("POST", f"groups/{other}/resume").status_code == 204
+    assert call("DELETE", f"groups/{other}").json()["error"]["code"] == "group_has_worker"
+    train(model, 1)
+    entries = call("GET", "audit").json()["entries"]
+    changes = [(entry["event"], entry["event_details"]["object"]) for entry in entries
+               if entry["event"].startswith(("group_", "model_"))]
+    assert changes == [("group_take_model", other), ("group_drain", other), ("group_resume", other)]
+    # The model's id is in the log of its own tenant.
+    assert model.model_id not in json.dumps(entries)
+    # What others did with the command is in the log of no tenant.
+    assert {entry["event_details"]["actor"] for entry in entries[-3:]} == {key.removeprefix("tml-").split("_")[0]}
 
 
 def test_wrong_names_are_refused_with_those_that_there_are(two_groups):

@@ -207,15 +207,16 @@ def test_numbers_that_are_not_finite_are_refused(api, model, number):
     refused(answer, 400)
 
 
-def test_a_run_has_500_metrics_at_most(api):
-    run = RawModel(api).model_id
-    appended(api, run, [point(f"n{i}", i, 1) for i in range(500)])
-    for begin in range(500, 10_000, 1000):
+def test_a_program_names_400_metrics_of_a_run_at_most_and_results_have_room(api):
+    model = RawModel(api)
+    run = model.model_id
+    appended(api, run, [point(f"n{i}", i, 1) for i in range(400)])
+    for begin in range(400, 10_000, 1000):
         answer = append(api, run, [point(f"n{i}", i, 1) for i in range(begin, begin + 1000)])
-        refused(answer, 400, "points[0].name", "501", "500")
+        refused(answer, 400, "points[0].name", "401", "400")
     refused(append(api, run, [point("a", 1, 1)] * 1001), 400, "points", "1000")
     refused(append(api, run, []), 400, "points")
-    assert len(query(api, run, points=0)) == 500
+    assert len(query(api, run, points=0)) == 400
     curves = api.get(f"training_runs/{run}/metrics").json()
     assert len(curves["series"]) == 64 and curves["more_names"] is True
 
@@ -263,6 +264,16 @@ def test_follow_appends_a_log_once_and_show_prints_it(lathe, api, tmp_path):
     series = query(api, run, names="env/*,a_name")
     assert series["env/all/reward"]["mean"] == [0, 0.5, 1, 9]
     assert series["a_name"]["last_step"] == 3
+    # A later start goes on with the run, whatever was begun since.
+    RawModel(api)
+    newer = query(api, run, points=0)
+    assert lathe_metrics(lathe, "follow", str(tmp_path), "--once").stdout.startswith("sent ")
+    assert {name: one["last_value"] for name, one in query(api, run, points=0).items()} == {
+        name: one["last_value"] for name, one in newer.items()}
+    other = tmp_path / "other.jsonl"
+    other.write_text(log.read_text())
+    guessed = lathe_metrics(lathe, "follow", str(other))
+    assert guessed.returncode == 2 and "--run" in guessed.stderr
     shown = lathe_metrics(lathe, "show", run, "--names", "env/*")
     assert re.search(r"env/all/reward +3 +9 ", shown.stdout), shown.stdout
     assert lathe_metrics(lathe, "show", "a b").returncode == 2

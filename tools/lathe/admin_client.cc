@@ -16,6 +16,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Deadline margin for the engine's answer after its drain timeout.
 constexpr absl::Duration kDrainMargin = absl::Seconds(5);
 constexpr char kAdminScope[] = "admin";
+constexpr char kOperatorScope[] = "operator";
 constexpr char kFirstTenant[] = "default";
 
 }  // namespace
@@ -201,6 +202,7 @@ absl::StatusOr<bool> EnsureAdminKey(const DataDir& dir) {
   request.set_tenant(kFirstTenant);
   request.set_name("lathe up");
   request.add_scopes(kAdminScope);
+  request.add_scopes(kOperatorScope);
   ASSIGN_OR_RETURN(const v1::CreateKeyResponse created, AdminClient(dir).CreateKey(request));
   RETURN_IF_ERROR(WriteFileAtomically(dir.admin_key(), created.api_key() + "\n", 0600));
   return true;

@@ -3,6 +3,7 @@
 
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/groups.grpc.pb.h"
 #include "protos/lathe/v1/metrics.grpc.pb.h"
 #include "protos/lathe/v1/sign_in.grpc.pb.h"
 #include "protos/lathe/v1/tenants.grpc.pb.h"
@@ -50,6 +51,13 @@ using UsersStub = v1::Users::StubInterface::async_interface;
 template <>
 struct ServiceOf<UsersStub> {
   using type = v1::Users;
+};
+
+using GroupsStub = v1::Groups::StubInterface::async_interface;
+
+template <>
+struct ServiceOf<GroupsStub> {
+  using type = v1::Groups;
 };
 
 using TracesStub = v1::Traces::StubInterface::async_interface;

@@ -96,7 +96,10 @@ Json CheckpointToJson(const v1::Checkpoint& checkpoint) {
 }
 
 Json RunToJson(const v1::Run& run) {
-  Json json = {{"training_run_id", run.training_run_id()},
+  // The id is {session_id}:train:{number}.
+  const std::string& id = run.training_run_id();
+  Json json = {{"training_run_id", id},
+               {"session_id", id.substr(0, id.find(":train:"))},
                {"base_model", run.base_model()},
                {"model_owner", run.model_owner()},
                {"is_lora", run.is_lora()},

@@ -1,6 +1,7 @@
 #include "services/api-gateway/json/status_json.h"
 
 #include <string>
+#include <utility>
 
 #include "google/protobuf/repeated_field.h"
 #include "services/api-gateway/json/metadata_json.h"
@@ -20,7 +21,9 @@ Json QueuesToJson(const google::protobuf::RepeatedPtrField<v1::OperationQueue>& 
   return list;
 }
 
-Json ModelToJson(const v1::QueuedModel& model) {
+// Members that v1::QueuedModel and v1::ModelStatus have in common.
+template <typename Model>
+Json ModelToJson(const Model& model) {
   return {{"training_run_id", model.model_id()}, {"state", model.state()},
           {"applied_seq", model.applied_seq()},  {"pending", model.pending_requests()},
           {"group", TextOrNull(model.group())},  {"move_to", TextOrNull(model.move_to())},
@@ -62,6 +65,20 @@ Json GroupToJson(const v1::GroupState& group) {
 }
 
 }  // namespace
+
+Json GroupModelsToJson(const v1::ListGroupModelsResponse& response) {
+  Json models = Json::array();
+  for (const v1::ModelStatus& model : response.models()) {
+    Json json = ModelToJson(model);
+    json["tenant"] = model.tenant();
+    json["unsaved"] = model.unsaved();
+    models.push_back(std::move(json));
+  }
+  return {{"num_models", response.num_models()},
+          {"pending", response.pending_requests()},
+          {"drain_left", TextOrNull(response.drain_left())},
+          {"models", std::move(models)}};
+}
 
 Json ServiceStatusToJson(const v1::GetServiceStatusResponse& response) {
   Json models = Json::array();

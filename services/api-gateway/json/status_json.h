@@ -2,6 +2,7 @@
 #pragma once
 
 #include "protos/lathe/v1/accounts.pb.h"
+#include "protos/lathe/v1/groups.pb.h"
 #include "services/api-gateway/json/parse_json.h"
 
 namespace lathe::gateway {
@@ -20,5 +21,11 @@ namespace lathe::gateway {
 //                                {"owner": "base", "used_bytes": 1, "limit_bytes": 2}]}}]}]
 //   }
 Json ServiceStatusToJson(const v1::GetServiceStatusResponse& response);
+
+// Models of a group, for its operator.
+//   {"num_models": 1, "pending": 2, "drain_left": null,
+//    "models": [{"training_run_id": "…", "tenant": "lab", "state": "ready", "applied_seq": 4,
+//                "unsaved": true, "pending": 2, "group": "g", "move_to": null, "reason": null}]}
+Json GroupModelsToJson(const v1::ListGroupModelsResponse& response);
 
 }  // namespace lathe::gateway

@@ -61,5 +61,27 @@ TEST_CASE("ServiceStatusToJson: a group has ranks only if the engine names them"
   CHECK(memory["shares"][0]["used_bytes"] == 9);
 }
 
+TEST_CASE("GroupModelsToJson: a model has its tenant and what it waits for", "[json]") {
+  v1::ListGroupModelsResponse response;
+  CHECK(GroupModelsToJson(response)["drain_left"].is_null());
+  response.set_num_models(7);
+  response.set_pending_requests(3);
+  response.set_drain_left("2 models");
+  v1::ModelStatus& model = *response.add_models();
+  model.set_model_id("s:train:0");
+  model.set_tenant("lab");
+  model.set_unsaved(true);
+  model.set_move_to("b");
+  const Json json = GroupModelsToJson(response);
+  CHECK(json["num_models"] == 7);
+  CHECK(json["pending"] == 3);
+  CHECK(json["drain_left"] == "2 models");
+  CHECK(json["models"][0]["training_run_id"] == "s:train:0");
+  CHECK(json["models"][0]["tenant"] == "lab");
+  CHECK(json["models"][0]["unsaved"] == true);
+  CHECK(json["models"][0]["move_to"] == "b");
+  CHECK(json["models"][0]["reason"].is_null());
+}
+
 }  // namespace
 }  // namespace lathe::gateway

@@ -23,6 +23,8 @@ Response RedirectTo(const std::string& url, const google::protobuf::Timestamp& e
   Response response = JsonResponse({{"url", url}, {"expires", TimestampText(expires_at)}});
   response.status = 302;
   response.headers.push_back({"Location", url});
+  // The link needs no key, so no cache may give it to others.
+  response.headers.push_back({"Cache-Control", "no-store"});
   response.headers.push_back(
       {"Expires",
        absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::FromUnixSeconds(expires_at.seconds()),
@@ -39,7 +41,11 @@ Handler LinkHandler(const RouteContext& context) {
     const absl::StatusOr<v1::DescribeArchiveResponse> answer =
         co_await context.engine.Call(&Stub::DescribeArchive, question, request.api_key);
     if (!answer.ok()) co_return answer.status();
-    co_return RedirectTo(absl::StrCat(*base, "/archive/", answer->token()), answer->expires_at());
+    Response response =
+        RedirectTo(absl::StrCat(*base, "/archive/", answer->token()), answer->expires_at());
+    // A page cannot read where a redirect leads.
+    if (request.QueryValue("redirect") == "false") response.status = 200;
+    co_return response;
   };
 }
 
@@ -138,7 +144,9 @@ std::vector<Route> ArchiveRoutes(const RouteContext& context) {
        .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive",
        .tag = "checkpoints",
        .summary = "A link to the checkpoint as one tar file",
-       .description = "Location has the link; it needs no key and expires.",
+       .description = "Location has the link; it needs no key and expires. With redirect=false the "
+                      "answer has the status 200.",
+       .query = {"redirect"},
        .answer = "ArchiveLinkResponse",
        .status = 302,
        .handler = LinkHandler(context)},

@@ -56,6 +56,7 @@ std::vector<Route> RunRoutes(const RouteContext& context);
 std::vector<Route> ArchiveRoutes(const RouteContext& context);
 std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
+std::vector<Route> GroupRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
 std::vector<Route> MetricRoutes(const RouteContext& context);
 std::vector<Route> UserRoutes(const RouteContext& context);
@@ -77,7 +78,7 @@ inline std::vector<Route> AllRoutes(const RouteContext& context) {
   for (const auto list :
        {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
         FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
-        TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, DashboardRoutes}) {
+        GroupRoutes, TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }

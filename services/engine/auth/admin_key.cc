@@ -22,6 +22,7 @@ namespace {
 constexpr char kTenant[] = "default";
 constexpr char kKeyName[] = "admin_key_file";
 constexpr char kAdmin[] = "admin";
+constexpr char kOperator[] = "operator";
 
 absl::Status Refuse(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("admin_key_file: ", why));
@@ -76,7 +77,7 @@ absl::Status Accept(KeyRing& keys, const std::string& path, const std::string& k
             {{"path", path}, {"key_id", key_id}});
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(keys.Accept(kTenant, kKeyName, {kAdmin}, key));
+  RETURN_IF_ERROR(keys.Accept(kTenant, kKeyName, {kAdmin, kOperator}, key));
   LogInfo("admin key accepted", {{"path", path}, {"key_id", key_id}});
   return absl::OkStatus();
 }

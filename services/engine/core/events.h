@@ -257,6 +257,8 @@ struct MoveModel {
   CallId call = 0;
   std::string model_id;
   std::string group;
+  std::string tenant_id = "";  // of the actor, for the audit log; empty: of no tenant
+  std::string actor = "";      // for the audit log
 };
 
 // Takes the group out of service, or puts it back.
@@ -264,6 +266,8 @@ struct DrainGroup {
   CallId call = 0;
   std::string group;
   bool is_draining = true;
+  std::string tenant_id = "";  // as in MoveModel
+  std::string actor = "";
 };
 
 // Forgets a group whose workers have ended for good. Its models go to another group of their base
@@ -271,6 +275,8 @@ struct DrainGroup {
 struct RemoveGroup {
   CallId call = 0;
   std::string group;
+  std::string tenant_id = "";  // as in MoveModel
+  std::string actor = "";
 };
 
 using EventBody = std::variant<

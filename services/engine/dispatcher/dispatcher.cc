@@ -62,7 +62,7 @@ void Dispatcher::DrainGroupOfSupervisor(const v1::DrainOwnGroup& wanted,
   const std::string group = wanted.group();
   const bool is_draining = wanted.is_draining();
   runtime_.Call(
-      DrainGroup{.group = group, .is_draining = is_draining},
+      DrainGroup{.group = group, .is_draining = is_draining, .actor = "engine"},
       [&runtime = runtime_, group, is_draining, answer = std::move(answer)](const Answer& decided) {
         v1::GroupDrain drain;
         drain.set_group(group);

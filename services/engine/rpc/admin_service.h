@@ -93,6 +93,9 @@ const char* StateName(const ModelRow& row);
 std::map<std::string, v1::GroupStatus> DescribeGroups(
     Runtime& runtime, const std::vector<v1::GroupStatus>& attached_groups);
 
+// Returns the state of a live model for administrators.
+v1::ModelStatus DescribeModel(Runtime& runtime, const KeyRing& keys, const ModelRow& row);
+
 // Returns the engine's status for administrators. It completes `attached_groups`, which their
 // workers described, with what the engine knows.
 v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,

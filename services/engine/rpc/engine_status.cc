@@ -51,6 +51,20 @@ std::map<std::string, v1::GroupStatus> DescribeGroups(
   return groups;
 }
 
+v1::ModelStatus DescribeModel(Runtime& runtime, const KeyRing& keys, const ModelRow& row) {
+  v1::ModelStatus model;
+  model.set_model_id(row.model_id);
+  model.set_tenant(keys.TenantName(row.tenant_id));
+  model.set_state(StateName(row));
+  model.set_applied_seq(row.applied_seq);
+  model.set_unsaved(IsUnsaved(row));
+  model.set_pending_requests(runtime.hub().NumPendingOf(row.tenant_id, row.model_id));
+  model.set_group(row.group);
+  model.set_move_to(row.move_to);
+  model.set_reason(runtime.WaitReasonOf(row.model_id));
+  return model;
+}
+
 v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
                                      const std::vector<v1::GroupStatus>& attached_groups) {
   v1::GetStatusResponse response;
@@ -59,16 +73,7 @@ v1::GetStatusResponse DescribeEngine(Runtime& runtime, const KeyRing& keys,
   response.set_pending_requests(runtime.hub().NumPending());
   std::map<std::string, v1::GroupStatus> groups = DescribeGroups(runtime, attached_groups);
   for (const ModelRow& row : runtime.directory().LiveModels()) {
-    v1::ModelStatus* model = response.add_models();
-    model->set_model_id(row.model_id);
-    model->set_tenant(keys.TenantName(row.tenant_id));
-    model->set_state(StateName(row));
-    model->set_applied_seq(row.applied_seq);
-    model->set_unsaved(IsUnsaved(row));
-    model->set_pending_requests(runtime.hub().NumPendingOf(row.model_id));
-    model->set_group(row.group);
-    model->set_move_to(row.move_to);
-    model->set_reason(runtime.WaitReasonOf(row.model_id));
+    *response.add_models() = DescribeModel(runtime, keys, row);
     const auto group = groups.find(row.group);
     if (group != groups.end() && !row.is_offloaded)
       group->second.set_models(group->second.models() + 1);

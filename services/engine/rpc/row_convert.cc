@@ -4,6 +4,10 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -101,25 +105,29 @@ v1::ServedModel ToProto(const BaseModelRow& row) {
 }
 
 absl::StatusOr<v1::Run> DescribeRun(Runtime& runtime, const Caller& caller, const ModelRow& row) {
-  v1::Run run = ToProto(row, caller.tenant_name);
-  const auto newest = [&](CheckpointKind kind) {
-    return runtime.store().NewestCheckpoint(caller.tenant_id, row.model_id, kind,
-                                            runtime.NowNanos());
-  };
-  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> training, newest(CheckpointKind::kTraining));
-  ASSIGN_OR_RETURN(const std::optional<CheckpointRow> sampler, newest(CheckpointKind::kSampler));
-  if (training) *run.mutable_last_checkpoint() = ToProto(*training, runtime.checkpoint_dirs());
-  if (sampler) {
-    *run.mutable_last_sampler_checkpoint() = ToProto(*sampler, runtime.checkpoint_dirs());
-  }
-  return run;
+  ASSIGN_OR_RETURN(v1::ListRunsResponse one,
+                   DescribeRuns(runtime, caller, {.rows = {row}, .total_count = 1}));
+  return std::move(*one.mutable_runs(0));
 }
 
 absl::StatusOr<v1::ListRunsResponse> DescribeRuns(Runtime& runtime, const Caller& caller,
                                                   const Page<ModelRow>& page) {
   v1::ListRunsResponse response;
+  std::vector<std::string> ids;
+  std::unordered_map<std::string, v1::Run*> runs;
   for (const ModelRow& row : page.rows) {
-    ASSIGN_OR_RETURN(*response.add_runs(), DescribeRun(runtime, caller, row));
+    ids.push_back(row.model_id);
+    v1::Run* const run = response.add_runs();
+    *run = ToProto(row, caller.tenant_name);
+    runs[row.model_id] = run;
+  }
+  ASSIGN_OR_RETURN(const std::vector<CheckpointRow> newest,
+                   runtime.store().NewestCheckpoints(caller.tenant_id, ids, runtime.NowNanos()));
+  for (const CheckpointRow& row : newest) {
+    v1::Run& run = *runs.at(row.model_id);
+    *(row.kind == CheckpointKind::kTraining ? run.mutable_last_checkpoint()
+                                            : run.mutable_last_sampler_checkpoint()) =
+        ToProto(row, runtime.checkpoint_dirs());
   }
   response.set_total_count(page.total_count);
   return response;

@@ -88,6 +88,12 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Checkpoints.DescribeExternalWeights", Scope::kRead},
     {"Checkpoints.CopyWeights", Scope::kCheckpointsWrite},
 
+    {"Groups.ListGroupModels", Scope::kOperator},
+    {"Groups.DrainGroup", Scope::kOperator},
+    {"Groups.ResumeGroup", Scope::kOperator},
+    {"Groups.RemoveGroup", Scope::kOperator},
+    {"Groups.MoveModel", Scope::kOperator},
+
     {"Metrics.Append", Scope::kTrain},
     {"Metrics.Query", Scope::kRead},
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "libs/common/version.h"
@@ -40,26 +43,43 @@ v1::GroupState ToTenantView(const v1::GroupStatus& group, bool with_ranks) {
   return proto;
 }
 
+using PendingModel = std::pair<int64_t, ModelRow>;
+
+// Returns up to `max_models` live models of the tenant with their unfinished requests, those with
+// the most first. Models without any are only looked at while there is room for them.
+std::vector<PendingModel> BusiestModels(Runtime& runtime, const std::string& tenant_id,
+                                        size_t max_models) {
+  const std::unordered_map<std::string, int64_t> busy = runtime.hub().NumPendingByOwner(tenant_id);
+  std::vector<std::pair<std::string, int64_t>> owners(busy.begin(), busy.end());
+  std::ranges::sort(owners, [](const auto& a, const auto& b) {
+    return std::tie(b.second, a.first) < std::tie(a.second, b.first);
+  });
+  std::vector<PendingModel> models;
+  for (const auto& [owner_id, num_pending] : owners) {
+    if (models.size() == max_models) return models;
+    std::optional<ModelRow> row = runtime.directory().FindModel(tenant_id, owner_id);
+    if (row) models.emplace_back(num_pending, *std::move(row));
+  }
+  for (ModelRow& row : runtime.directory().LiveModelsOf(tenant_id, max_models + models.size())) {
+    if (models.size() == max_models) return models;
+    if (!busy.contains(row.model_id)) models.emplace_back(0, std::move(row));
+  }
+  return models;
+}
+
 void AddModels(Runtime& runtime, const Caller& caller, int64_t max_models,
                v1::GetServiceStatusResponse& response) {
-  using Pending = std::pair<int64_t, const ModelRow*>;
-  const std::vector<ModelRow> rows = runtime.directory().LiveModelsOf(caller.tenant_id);
-  std::vector<Pending> models;
-  for (const ModelRow& row : rows) {
-    models.emplace_back(runtime.hub().NumPendingOf(row.model_id), &row);
-  }
-  std::ranges::stable_sort(models, std::greater(), &Pending::first);
-  response.set_num_models(static_cast<int64_t>(models.size()));
-  if (static_cast<int64_t>(models.size()) > max_models) models.resize(max_models);
-  for (const auto& [num_pending, row] : models) {
+  response.set_num_models(runtime.directory().CountLiveModelsOf(caller.tenant_id));
+  for (const auto& [num_pending, row] :
+       BusiestModels(runtime, caller.tenant_id, static_cast<size_t>(max_models))) {
     v1::QueuedModel& model = *response.add_models();
-    model.set_model_id(row->model_id);
-    model.set_state(StateName(*row));
-    model.set_applied_seq(row->applied_seq);
+    model.set_model_id(row.model_id);
+    model.set_state(StateName(row));
+    model.set_applied_seq(row.applied_seq);
     model.set_pending_requests(num_pending);
-    model.set_group(row->group);
-    model.set_move_to(row->move_to);
-    model.set_reason(runtime.WaitReasonOf(row->model_id));
+    model.set_group(row.group);
+    model.set_move_to(row.move_to);
+    model.set_reason(runtime.WaitReasonOf(row.model_id));
   }
 }
 

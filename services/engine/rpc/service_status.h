@@ -17,7 +17,8 @@ inline constexpr int64_t kMaxStatusModels = 1000;
 
 // Returns what `caller` may see. Nothing of another tenant is in it but the sums of all queues.
 // Ranks of groups are in it if the caller has the scope admin. `attached_groups` as in
-// AdminService::AttachedGroups. Reads memory only; the cost grows with the number of live models.
+// AdminService::AttachedGroups. Reads memory only; the cost grows with `max_models` and with the
+// number of the tenant's models that have unfinished requests.
 v1::GetServiceStatusResponse DescribeService(Runtime& runtime, const Caller& caller,
                                              int64_t max_models,
                                              const std::vector<v1::GroupStatus>& attached_groups);

@@ -24,6 +24,14 @@ std::vector<Row> Values(const std::map<std::string, Row>& rows) {
   return values;
 }
 
+template <typename Index>
+void Remove(Index& index, const std::string& name, const std::string& id) {
+  const auto found = index.find(name);
+  if (found == index.end()) return;
+  found->second.erase(id);
+  if (found->second.empty()) index.erase(found);
+}
+
 }  // namespace
 
 void Directory::Load(const StoredState& state) {
@@ -74,11 +82,20 @@ Directory::Sizes Directory::CountLive() {
 }
 
 void Directory::ApplyLocked(const PutModel& write) {
-  if (IsLive(write.row)) {
-    models_[write.row.model_id] = write.row;
-  } else {
-    models_.erase(write.row.model_id);
+  const ModelRow& row = write.row;
+  const auto known = models_.find(row.model_id);
+  const bool moves = known == models_.end() || known->second.group != row.group;
+  if (known != models_.end() && (moves || !IsLive(row))) {
+    Remove(models_at_group_, known->second.group, row.model_id);
   }
+  if (!IsLive(row)) {
+    Remove(models_of_tenant_, row.tenant_id, row.model_id);
+    models_.erase(row.model_id);
+    return;
+  }
+  if (known == models_.end()) models_of_tenant_[row.tenant_id].insert(row.model_id);
+  if (moves) models_at_group_[row.group].insert(row.model_id);
+  models_[row.model_id] = row;
 }
 
 std::vector<BaseModelRow> Directory::ServedModels() {
@@ -117,13 +134,32 @@ std::vector<ModelRow> Directory::LiveModels() {
   return Values(models_);
 }
 
-std::vector<ModelRow> Directory::LiveModelsOf(const std::string& tenant_id) {
-  absl::MutexLock lock(&mu_);
+std::vector<ModelRow> Directory::RowsLocked(const IdsByName& index, const std::string& name,
+                                            size_t max) const {
   std::vector<ModelRow> rows;
-  for (const auto& [id, row] : models_) {
-    if (row.tenant_id == tenant_id) rows.push_back(row);
+  const auto ids = index.find(name);
+  if (ids == index.end()) return rows;
+  for (const std::string& id : ids->second) {
+    if (rows.size() == max) break;
+    rows.push_back(models_.at(id));
   }
   return rows;
+}
+
+std::vector<ModelRow> Directory::LiveModelsAt(const std::string& group) {
+  absl::MutexLock lock(&mu_);
+  return RowsLocked(models_at_group_, group, models_.size());
+}
+
+std::vector<ModelRow> Directory::LiveModelsOf(const std::string& tenant_id, size_t max) {
+  absl::MutexLock lock(&mu_);
+  return RowsLocked(models_of_tenant_, tenant_id, max);
+}
+
+int64_t Directory::CountLiveModelsOf(const std::string& tenant_id) {
+  absl::MutexLock lock(&mu_);
+  const auto ids = models_of_tenant_.find(tenant_id);
+  return ids == models_of_tenant_.end() ? 0 : static_cast<int64_t>(ids->second.size());
 }
 
 QuotaRow Directory::QuotaOf(const std::string& tenant_id) {

@@ -30,7 +30,11 @@ class Directory {
   std::optional<SamplerRow> FindSampler(const std::string& tenant_id,
                                         const std::string& sampling_session_id);
   std::vector<ModelRow> LiveModels();
-  std::vector<ModelRow> LiveModelsOf(const std::string& tenant_id);
+  // Returns the live models of a group, of all tenants.
+  std::vector<ModelRow> LiveModelsAt(const std::string& group);
+  // Returns up to `max` live models of the tenant, in the order of their ids.
+  std::vector<ModelRow> LiveModelsOf(const std::string& tenant_id, size_t max);
+  int64_t CountLiveModelsOf(const std::string& tenant_id);
   std::vector<GroupRow> Groups();
   struct Sizes {
     int64_t num_sessions = 0;  // sessions that have not ended
@@ -45,11 +49,17 @@ class Directory {
  private:
   void ApplyLocked(const PutModel& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ApplyLocked(const PutSession& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ids of models by a value that their rows have in common. No set is empty.
+  using IdsByName = std::map<std::string, std::set<std::string>>;
+  std::vector<ModelRow> RowsLocked(const IdsByName& index, const std::string& name,
+                                   size_t max) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
   std::set<std::string> sessions_ ABSL_GUARDED_BY(mu_);  // sessions that have not ended
   std::map<std::string, BaseModelRow> base_models_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, ModelRow> models_ ABSL_GUARDED_BY(mu_);
+  IdsByName models_of_tenant_ ABSL_GUARDED_BY(mu_);
+  IdsByName models_at_group_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, SamplerRow> samplers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, GroupRow> groups_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, QuotaRow> quotas_ ABSL_GUARDED_BY(mu_);

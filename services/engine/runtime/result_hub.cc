@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
+#include "services/engine/runtime/result_points.h"
 
 namespace lathe::engine {
 namespace {
@@ -21,14 +22,16 @@ absl::Status UnknownRequest(const std::string& request_id) {
 }  // namespace
 
 void ResultHub::OnAccepted(const RequestRow& row) {
+  const std::optional<double> learning_rate = LearningRateOf(row);
   absl::MutexLock lock(&mu_);
   const auto [found, is_new] = pending_.try_emplace(row.request_id);
-  if (is_new) ++num_pending_of_[row.owner_id];
+  if (is_new) ++num_pending_of_[row.tenant_id][row.owner_id];
   Pending& pending = found->second;
   pending.tenant_id = row.tenant_id;
   pending.owner_id = row.owner_id;
   pending.kind = row.kind;
   pending.tokens = row.tokens;
+  pending.learning_rate = learning_rate;
 }
 
 std::optional<ResultHub::Facts> ResultHub::FactsOf(const std::string& request_id) {
@@ -39,7 +42,8 @@ std::optional<ResultHub::Facts> ResultHub::FactsOf(const std::string& request_id
   return Facts{.tenant_id = pending.tenant_id,
                .owner_id = pending.owner_id,
                .kind = pending.kind,
-               .tokens = pending.tokens};
+               .tokens = pending.tokens,
+               .learning_rate = pending.learning_rate};
 }
 
 void ResultHub::SetGroup(const std::string& request_id, const std::string& group) {
@@ -55,15 +59,17 @@ void ResultHub::NotifyDone(const std::string& request_id) {
     const auto found = pending_.find(request_id);
     if (found == pending_.end()) return;
     waiters = std::move(found->second.waiters);
-    RememberLocked(request_id, std::move(found->second.tenant_id));
+    RememberLocked(request_id, found->second.tenant_id);
     ErasePendingLocked(found);
   }
   for (const auto& [wait_id, callback] : waiters) callback(WaitEnd::kDone);
 }
 
 void ResultHub::ErasePendingLocked(std::unordered_map<std::string, Pending>::iterator pending) {
-  const auto count = num_pending_of_.find(pending->second.owner_id);
-  if (--count->second == 0) num_pending_of_.erase(count);
+  const auto tenant = num_pending_of_.find(pending->second.tenant_id);
+  const auto count = tenant->second.find(pending->second.owner_id);
+  if (--count->second == 0) tenant->second.erase(count);
+  if (tenant->second.empty()) num_pending_of_.erase(tenant);
   pending_.erase(pending);
 }
 
@@ -214,10 +220,20 @@ int64_t ResultHub::NumPending() {
   return static_cast<int64_t>(pending_.size());
 }
 
-int64_t ResultHub::NumPendingOf(const std::string& owner_id) {
+int64_t ResultHub::NumPendingOf(const std::string& tenant_id, const std::string& owner_id) {
   absl::MutexLock lock(&mu_);
-  const auto found = num_pending_of_.find(owner_id);
-  return found == num_pending_of_.end() ? 0 : found->second;
+  const auto tenant = num_pending_of_.find(tenant_id);
+  if (tenant == num_pending_of_.end()) return 0;
+  const auto found = tenant->second.find(owner_id);
+  return found == tenant->second.end() ? 0 : found->second;
+}
+
+std::unordered_map<std::string, int64_t> ResultHub::NumPendingByOwner(
+    const std::string& tenant_id) {
+  absl::MutexLock lock(&mu_);
+  const auto tenant = num_pending_of_.find(tenant_id);
+  if (tenant == num_pending_of_.end()) return {};
+  return tenant->second;
 }
 
 }  // namespace lathe::engine

@@ -52,6 +52,7 @@ class ResultHub {
     std::string owner_id;
     OperationKind kind = OperationKind::kForwardBackward;
     int64_t tokens = 0;
+    std::optional<double> learning_rate = std::nullopt;  // of an optim_step
   };
   std::optional<Facts> FactsOf(const std::string& request_id);
   // Sets the group of a request, whose state now applies to it.
@@ -87,8 +88,10 @@ class ResultHub {
   std::map<std::string, QueueStatus> PausedGroups();
   // Returns the number of unfinished requests.
   int64_t NumPending();
-  // Returns the number of unfinished requests of an owner: a model, session or sampling session.
-  int64_t NumPendingOf(const std::string& owner_id);
+  // Returns the number of unfinished requests of a tenant's model, session or sampling session.
+  int64_t NumPendingOf(const std::string& tenant_id, const std::string& owner_id);
+  // Returns the number of unfinished requests of every such owner that has any.
+  std::unordered_map<std::string, int64_t> NumPendingByOwner(const std::string& tenant_id);
 
  private:
   struct Pending {
@@ -96,6 +99,7 @@ class ResultHub {
     std::string owner_id;
     OperationKind kind = OperationKind::kForwardBackward;
     int64_t tokens = 0;
+    std::optional<double> learning_rate;
     std::string group;
     std::map<uint64_t, Callback> waiters;
   };
@@ -126,8 +130,9 @@ class ResultHub {
   absl::Mutex mu_;
   uint64_t next_wait_ ABSL_GUARDED_BY(mu_) = 1;
   std::unordered_map<std::string, Pending> pending_ ABSL_GUARDED_BY(mu_);  // by request id
-  // Number of entries in pending_, by owner.
-  std::unordered_map<std::string, int64_t> num_pending_of_ ABSL_GUARDED_BY(mu_);
+  // Number of entries in pending_, by tenant and owner.
+  std::unordered_map<std::string, std::unordered_map<std::string, int64_t>> num_pending_of_
+      ABSL_GUARDED_BY(mu_);
   std::map<std::string, QueueStatus> paused_groups_ ABSL_GUARDED_BY(mu_);
   // Finished requests whose results may still be in memory. Bounded.
   std::unordered_map<std::string, Finished> finished_ ABSL_GUARDED_BY(mu_);  // by request id

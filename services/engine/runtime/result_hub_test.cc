@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -153,12 +154,16 @@ TEST_CASE("ResultHub: unfinished requests are counted by owner", "[runtime]") {
   ResultHubFixture f;
   f.Accept();
   const std::string owner = TestRequest("r1", 1).owner_id;
+  const std::string tenant = TestRequest("r1", 1).tenant_id;
   CHECK(f.hub.NumPending() == 1);
-  CHECK(f.hub.NumPendingOf(owner) == 1);
-  CHECK(f.hub.NumPendingOf("other") == 0);
+  CHECK(f.hub.NumPendingOf(tenant, owner) == 1);
+  CHECK(f.hub.NumPendingOf(tenant, "other") == 0);
+  CHECK(f.hub.NumPendingOf("other", owner) == 0);
+  CHECK(f.hub.NumPendingByOwner(tenant) == std::unordered_map<std::string, int64_t>{{owner, 1}});
   f.Finish("bytes");
   CHECK(f.hub.NumPending() == 0);
-  CHECK(f.hub.NumPendingOf(owner) == 0);
+  CHECK(f.hub.NumPendingOf(tenant, owner) == 0);
+  CHECK(f.hub.NumPendingByOwner(tenant).empty());
 }
 
 TEST_CASE("ResultHub: the first delivery is seen once", "[runtime]") {

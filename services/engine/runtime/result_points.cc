@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "protos/lathe/v1/types.pb.h"
+#include "services/engine/core/state/plan.h"
 
 namespace lathe::engine {
 namespace {
@@ -89,12 +91,13 @@ void AddTraining(const FinishedRequest& request, std::string_view result, PointE
     }
   });
   if (request.kind != OperationKind::kOptimStep) {
-    ResultReader own(entry, "");
-    own.Add(operation + "/tokens", static_cast<double>(request.tokens));
-    own.Add(operation + "/datums", static_cast<double>(num_datums));
+    ResultReader sizes(entry, "");
+    sizes.Add(operation + "/tokens", static_cast<double>(request.tokens));
+    sizes.Add(operation + "/datums", static_cast<double>(num_datums));
   }
-  ResultReader times(entry, "");
-  AddTimes(request, operation, times);
+  ResultReader own(entry, "");
+  if (request.learning_rate) own.Add(operation + "/learning_rate", *request.learning_rate);
+  AddTimes(request, operation, own);
 }
 
 void AddSample(std::string_view result, PointEntry& entry) {
@@ -117,6 +120,17 @@ void AddSample(std::string_view result, PointEntry& entry) {
 }
 
 }  // namespace
+
+std::optional<double> LearningRateOf(const RequestRow& row) {
+  if (row.kind != OperationKind::kOptimStep) return std::nullopt;
+  const std::optional<Plan> plan = DecodePlan(row.plan);
+  const auto* const args = plan ? std::get_if<OptimStepArgs>(&plan->args) : nullptr;
+  v1::AdamParams adam;
+  if (args == nullptr || plan->refused || !adam.ParseFromString(args->adam_params)) {
+    return std::nullopt;
+  }
+  return adam.learning_rate();
+}
 
 PointEntryPtr PointsOfResult(const FinishedRequest& request, std::string_view result) {
   auto entry = std::make_shared<PointEntry>();

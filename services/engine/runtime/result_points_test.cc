@@ -3,9 +3,11 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "protos/lathe/v1/types.pb.h"
+#include "services/engine/core/state/plan.h"
 
 namespace lathe::engine {
 namespace {
@@ -71,11 +73,34 @@ TEST_CASE("Points of an optim_step end its step", "[series]") {
   v1::NamedNumber& metric = *result.mutable_optim_step()->add_metrics();
   metric.set_name("grad_norm");
   metric.set_value(0.5);
-  const PointEntryPtr entry =
-      PointsOfResult(Request(OperationKind::kOptimStep), result.SerializeAsString());
+  FinishedRequest request = Request(OperationKind::kOptimStep);
+  const PointEntryPtr unknown = PointsOfResult(request, result.SerializeAsString());
+  CHECK(ValuesOf(unknown).size() == 3);
+  request.learning_rate = 3e-4;
+  const PointEntryPtr entry = PointsOfResult(request, result.SerializeAsString());
   CHECK(entry->kind == EntryKind::kOptimStep);
   CHECK(ValuesOf(entry)["grad_norm"] == 0.5);
-  CHECK(ValuesOf(entry).size() == 3);
+  CHECK(ValuesOf(entry)["optim_step/learning_rate"] == 3e-4);
+  CHECK(ValuesOf(entry).size() == 4);
+}
+
+TEST_CASE("The learning rate of a step is in its row", "[series]") {
+  v1::AdamParams adam;
+  adam.set_learning_rate(3e-4);
+  const Plan plan = {.args = OptimStepArgs{.adam_params = adam.SerializeAsString()}};
+  RequestRow row;
+  row.kind = OperationKind::kOptimStep;
+  row.plan = EncodePlan(plan);
+  CHECK(LearningRateOf(row) == 3e-4);
+  row.kind = OperationKind::kForwardBackward;
+  CHECK(LearningRateOf(row) == std::nullopt);
+  row.kind = OperationKind::kOptimStep;
+  Plan refused = plan;
+  refused.refused = true;
+  for (const std::string& bytes : {EncodePlan(refused), std::string("damaged"), std::string()}) {
+    row.plan = bytes;
+    CHECK(LearningRateOf(row) == std::nullopt);
+  }
 }
 
 TEST_CASE("Points of a sample count its sequences and tokens", "[series]") {

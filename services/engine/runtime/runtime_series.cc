@@ -37,6 +37,7 @@ PointEntryPtr Runtime::PointsOf(const CompleteRequest& write) {
                              .tenant_id = facts->tenant_id,
                              .kind = facts->kind,
                              .tokens = facts->tokens,
+                             .learning_rate = facts->learning_rate,
                              .done_at = write.done_at};
   if (facts->kind == OperationKind::kSample) {
     const auto sampler = directory_.FindSampler(facts->tenant_id, facts->owner_id);
@@ -69,7 +70,7 @@ std::vector<PointEntryPtr> Runtime::PointsOf(const std::vector<CommitLoop::Item>
       if (complete == nullptr) continue;
       PointEntryPtr entry = PointsOf(*complete);
       if (!entry) continue;
-      if (series_book_.is_full()) {
+      if (series_book_.is_full(entry->tenant_id)) {
         series_book_.CountPoints(0, static_cast<int64_t>(entry->points.size()));
         continue;
       }

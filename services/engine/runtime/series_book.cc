@@ -18,12 +18,6 @@ int64_t NumPoints(const RunBatch& batch) {
   return count;
 }
 
-int64_t BatchBytes(const RunBatch& batch) {
-  int64_t bytes = 0;
-  for (const PointEntryPtr& entry : batch.entries) bytes += MemoryOf(*entry);
-  return bytes;
-}
-
 }  // namespace
 
 void SeriesBook::Load() {
@@ -91,13 +85,22 @@ void SeriesBook::AddLocked(int64_t journal_id, const std::vector<PointEntryPtr>&
     }
     run.num_points += count;
     counts_.num_pending += count;
-    pending_bytes_ += MemoryOf(*entry);
+    AddBytesLocked(entry->tenant_id, MemoryOf(*entry));
   }
 }
 
-bool SeriesBook::is_full() const {
+void SeriesBook::AddBytesLocked(const std::string& tenant_id, int64_t bytes) {
+  pending_bytes_ += bytes;
+  const auto tenant = pending_bytes_of_.try_emplace(tenant_id).first;
+  tenant->second += bytes;
+  if (tenant->second == 0) pending_bytes_of_.erase(tenant);
+}
+
+bool SeriesBook::is_full(const std::string& tenant_id) const {
   absl::MutexLock lock(&mu_);
-  return !is_loaded_ || pending_bytes_ > kMaxPendingBytes;
+  if (!is_loaded_ || pending_bytes_ > kMaxPendingBytes) return true;
+  const auto tenant = pending_bytes_of_.find(tenant_id);
+  return tenant != pending_bytes_of_.end() && tenant->second > kMaxTenantPendingBytes;
 }
 
 std::vector<RunBatch> SeriesBook::PendingOf(const std::string& run_id, int64_t max_points) const {
@@ -159,7 +162,9 @@ int64_t SeriesBook::RemoveLocked(const std::string& run_id, int64_t through) {
     num_removed += count;
     run.num_points -= count;
     counts_.num_pending -= count;
-    pending_bytes_ -= BatchBytes(batch);
+    for (const PointEntryPtr& entry : batch.entries) {
+      AddBytesLocked(entry->tenant_id, -MemoryOf(*entry));
+    }
     run.batches.pop_front();
   }
   if (run.batches.empty()) {

@@ -34,9 +34,10 @@ struct SeriesOptions {
 // adds batches, and the folder removes them. Thread-safe.
 class SeriesBook {
  public:
-  // Points of users are refused above this memory, and those of results are dropped. Reached only
-  // if the folder fails for long.
+  // Points of users are refused above this memory, and those of results are dropped: of all tenants
+  // together, and of one. Reached only if the folder fails for long, or falls behind a tenant.
   static constexpr int64_t kMaxPendingBytes = int64_t{256} << 20;
+  static constexpr int64_t kMaxTenantPendingBytes = int64_t{64} << 20;
   // A run is folded once it has so many points, or its oldest one waits for kMaxAge.
   static constexpr int64_t kManyPoints = 4096;
   static constexpr absl::Duration kMaxAge = absl::Seconds(5);
@@ -55,7 +56,8 @@ class SeriesBook {
   bool is_loaded() const;
   // Records a batch that is durable.
   void OnDurable(int64_t journal_id, const std::vector<PointEntryPtr>& entries);
-  bool is_full() const;
+  // True if points of the tenant have no room.
+  bool is_full(const std::string& tenant_id) const;
 
   // Returns the run's oldest batches that may not be folded yet, in order: at least one, and no
   // more once they have `max_points`.
@@ -98,6 +100,8 @@ class SeriesBook {
     bool is_taken = false;
   };
 
+  void AddBytesLocked(const std::string& tenant_id, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the number of points in them.
   int64_t RemoveLocked(const std::string& run_id, int64_t through)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -117,7 +121,8 @@ class SeriesBook {
   std::map<int64_t, int64_t> unfolded_ ABSL_GUARDED_BY(mu_);
   int64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t pending_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::unordered_map<std::string, int64_t> num_series_ ABSL_GUARDED_BY(mu_);  // by tenant
+  std::unordered_map<std::string, int64_t> pending_bytes_of_ ABSL_GUARDED_BY(mu_);  // by tenant
+  std::unordered_map<std::string, int64_t> num_series_ ABSL_GUARDED_BY(mu_);        // by tenant
   Counts counts_ ABSL_GUARDED_BY(mu_);
 };
 

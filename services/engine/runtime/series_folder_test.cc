@@ -155,11 +155,26 @@ TEST_CASE("SeriesFolder: while the journal cannot be read, the book is full; the
   SeriesBook book(*journal.store);
   book.Load();
   CHECK_FALSE(book.is_loaded());
-  CHECK(book.is_full());
+  CHECK(book.is_full("t1"));
   journal.Execute("ALTER TABLE hidden RENAME TO series_journal");
   SeriesFolder folder({}, *journal.store, book, [] { return int64_t{0}; });
   AwaitFold(book, id);
-  CHECK_FALSE(book.is_full());
+  CHECK_FALSE(book.is_full("t1"));
+}
+
+TEST_CASE("SeriesBook: a tenant whose points pile up shuts out itself and no other", "[series]") {
+  Journal journal;
+  SeriesBook book(*journal.store);
+  book.Load();
+  auto large = std::make_shared<PointEntry>(*ManyPoints("reward", 0, kFoldedRun, 1));
+  large->tenant_id = "greedy";
+  large->points.resize(50'000, large->points.front());
+  int64_t id = 0;
+  while (!book.is_full("greedy")) book.OnDurable(++id, {large});
+  CHECK(id * MemoryOf(*large) > SeriesBook::kMaxTenantPendingBytes);
+  CHECK_FALSE(book.is_full("t1"));
+  book.Folded(kFoldedRun, 1);
+  CHECK_FALSE(book.is_full("greedy"));
 }
 
 TEST_CASE("SeriesBook: a fold gets the oldest batches of a run, bounded by their points",

@@ -34,7 +34,7 @@ bool Has(const PointEntry& entry, const NamedPoint& point) {
 }  // namespace
 
 absl::Status SeriesHeads::Append(PointEntry entry, const Enqueue& enqueue) {
-  if (book_.is_full()) {
+  if (book_.is_full(entry.tenant_id)) {
     return WithDetail(absl::ResourceExhaustedError("too many points wait to be stored; try again"),
                       "too_many_points", "points");
   }
@@ -134,6 +134,9 @@ absl::StatusOr<std::map<std::string, SeriesHeads::Head>> SeriesHeads::CheckLocke
     const Run& run, const PointEntry& entry, int64_t tenant_room, std::vector<size_t>& old) {
   std::map<std::string, Head> moved;
   int64_t num_new = 0;
+  const int64_t num_users = std::count_if(run.heads.begin(), run.heads.end(), [](const auto& one) {
+    return one.second.source == SeriesSource::kUsers;
+  });
   for (size_t i = 0; i < entry.points.size(); ++i) {
     const NamedPoint& point = entry.points[i];
     auto head = moved.find(point.name);
@@ -142,6 +145,12 @@ absl::StatusOr<std::map<std::string, SeriesHeads::Head>> SeriesHeads::CheckLocke
       if (known == run.heads.end()) {
         ++num_new;
         const auto total = static_cast<int64_t>(run.heads.size()) + num_new;
+        if (num_users + num_new > kMaxUserSeriesPerRun) {
+          return Refuse(
+              "too_many_metrics", FieldOf(i, "name"),
+              absl::StrFormat("'%s' would be metric %d of programs in the run, limit is %d",
+                              point.name, num_users + num_new, kMaxUserSeriesPerRun));
+        }
         if (total > kMaxSeriesPerRun) {
           return Refuse("too_many_metrics", FieldOf(i, "name"),
                         absl::StrFormat("'%s' would be metric %d of the run, limit is %d",

@@ -36,7 +36,7 @@ class SeriesHeads {
   // which name the point:
   //   bad_step          a point is older than the newest one of its metric and was not appended
   //   reserved_metric   the server writes this metric
-  //   too_many_metrics  a run may have 500, and a tenant has a bound
+  //   too_many_metrics  a run may have 500, of users 400, and a tenant has a bound
   absl::Status Append(PointEntry entry, const Enqueue& enqueue);
   // The entry is durable.
   void Release(const PointEntryPtr& entry);

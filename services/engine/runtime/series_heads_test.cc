@@ -158,11 +158,26 @@ TEST_CASE("SeriesHeads: names of results and too many names are refused", "[seri
   later->kind = EntryKind::kOptimStep;
   test.book.OnDurable(++test.last_id, {later});
   CHECK(test.Append({{.name = "norm", .value = 1, .step = 1}}) == "reserved_metric");
-  for (int64_t i = 2; i < kMaxSeriesPerRun; ++i) {
+  for (int64_t i = 0; i < kMaxUserSeriesPerRun; ++i) {
     REQUIRE(test.Append({{.name = absl::StrCat("n", i), .value = 1, .step = 1}}) == "1");
   }
   CHECK(test.Append({{.name = "one_more", .value = 1, .step = 1}}) == "too_many_metrics");
   CHECK(test.Append({{.name = "n7", .value = 1, .step = 2}}) == "1");
+}
+
+TEST_CASE("SeriesHeads: names of a program leave room for those of results", "[series]") {
+  HeadsOfTest test;
+  std::vector<NamedPoint> all;
+  for (int64_t i = 0; i < kMaxUserSeriesPerRun; ++i) {
+    all.push_back({.name = absl::StrCat("n", i), .value = 1, .step = 1});
+  }
+  REQUIRE(test.Append(all) == absl::StrCat(kMaxUserSeriesPerRun));
+  auto result = std::make_shared<PointEntry>(UserEntry({{.name = "loss:sum", .value = 1}}));
+  result->kind = EntryKind::kResult;
+  test.book.OnDurable(++test.last_id, {result});
+  RunSeries run({.run_id = "s:train:0", .tenant_id = "t1"});
+  for (const RunBatch& batch : test.book.PendingOf("s:train:0")) run.Apply(batch, kMaxSeriesPerRun);
+  CHECK(run.series().contains("loss:sum"));
 }
 
 TEST_CASE("SeriesHeads: a tenant without room may not name new metrics", "[series]") {

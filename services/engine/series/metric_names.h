@@ -11,6 +11,8 @@ namespace lathe::engine {
 inline constexpr size_t kMaxMetricName = 64;
 // Most metrics that a run may have.
 inline constexpr int64_t kMaxSeriesPerRun = 500;
+// Most of them that users may name. The rest is for the numbers of results.
+inline constexpr int64_t kMaxUserSeriesPerRun = 400;
 
 // True for 1 to 64 characters of [A-Za-z0-9_./:-].
 bool IsMetricName(std::string_view name);

@@ -258,10 +258,11 @@ class Store {
                                                               int64_t now, bool with_external,
                                                               int64_t limit, int64_t offset) = 0;
 
-  // Returns the newest checkpoint of one kind of a model that is complete and not expired at `now`.
-  virtual absl::StatusOr<std::optional<CheckpointRow>> NewestCheckpoint(
-      const std::string& tenant_id, const std::string& model_id, CheckpointKind kind,
-      int64_t now) = 0;
+  // Returns of each model the newest training checkpoint and the newest one for samplers, in no
+  // order. Only checkpoints count that are complete and not expired at `now`. The number of
+  // statements is that of hundreds of models.
+  virtual absl::StatusOr<std::vector<CheckpointRow>> NewestCheckpoints(
+      const std::string& tenant_id, std::span<const std::string> model_ids, int64_t now) = 0;
 
   // Returns the total size of the tenant's complete checkpoints.
   virtual absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) = 0;

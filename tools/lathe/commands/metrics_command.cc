@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "libs/common/errors.h"
 #include "libs/common/status_macros.h"
 #include "libs/common/time/clock.h"
+#include "tools/lathe/data_dir.h"
 #include "tools/lathe/metrics_log/metrics_log.h"
 #include "tools/lathe/selftest/api_client.h"
 #include "tools/lathe/signals.h"
@@ -29,6 +31,8 @@ constexpr absl::Duration kLongestMetricsPause = absl::Seconds(10);
 // Points of a call; the server takes 1,000.
 constexpr size_t kPointsPerCall = 1000;
 constexpr size_t kLinesPerRead = 256;
+// End of the name of a file beside a log, which has the run that the log is sent to.
+constexpr char kRunNote[] = ".lathe_run";
 constexpr char kDefaultMetricsUrl[] = "http://127.0.0.1:8080";
 
 // Options of both actions.
@@ -94,17 +98,32 @@ bool IsPassingFailure(const absl::Status& status) {
 // Sends the lines of a log to a run.
 class LogFollower {
  public:
-  LogFollower(ApiClient& api, std::string path, LogTail tail, Signals& signals)
-      : api_(api), path_(std::move(path)), tail_(std::move(tail)), signals_(signals) {}
+  // `run`: empty for the one of an earlier start. Without one, it is the newest run when the log
+  // gets its first line.
+  LogFollower(ApiClient& api, std::string run, const std::filesystem::path& file, Signals& signals)
+      : api_(api),
+        run_(std::move(run)),
+        note_(std::filesystem::path(file).concat(kRunNote)),
+        tail_(file),
+        signals_(signals) {}
 
   // Returns once a signal has come; with `once`, also at the end of the file.
   absl::Status Run(bool once, absl::Duration period) {
+    ASSIGN_OR_RETURN(std::vector<std::string> lines, tail_.Read(kLinesPerRead));
+    if (run_.empty()) run_ = ReadNote();
+    if (run_.empty()) {
+      if (!lines.empty() || once) return RefuseToGuess();
+      ASSIGN_OR_RETURN(lines, AwaitLines(period));
+      if (is_stopped_) return absl::OkStatus();
+      RETURN_IF_ERROR(TakeNewestRun());
+    }
+    ASSIGN_OR_RETURN(path_, MetricsPathOf(run_));
     ASSIGN_OR_RETURN(const Json heads, Patiently([this] {
                        return api_.Get(path_ + "?points=0", SteadyNow() + kMetricsCallTime);
                      }));
+    if (!is_stopped_) WriteNote();
     filter_ = PointFilter(heads);
     while (!is_stopped_) {
-      ASSIGN_OR_RETURN(const std::vector<std::string> lines, tail_.Read(kLinesPerRead));
       std::vector<LogPoint> points;
       for (const std::string& line : lines) {
         for (LogPoint& point : PointsOfLine(line)) points.push_back(std::move(point));
@@ -112,12 +131,58 @@ class LogFollower {
       RETURN_IF_ERROR(Send(std::move(points)));
       if (lines.empty() && once) break;
       if (lines.empty()) Wait(period);
+      ASSIGN_OR_RETURN(lines, tail_.Read(kLinesPerRead));
     }
     std::printf("sent %s points\n", absl::StrCat(num_sent_).c_str());
     return absl::OkStatus();
   }
 
  private:
+  absl::StatusOr<std::vector<std::string>> AwaitLines(absl::Duration period) {
+    for (;;) {
+      Wait(period);
+      ASSIGN_OR_RETURN(std::vector<std::string> lines, tail_.Read(kLinesPerRead));
+      if (!lines.empty() || is_stopped_) return lines;
+    }
+  }
+
+  // The lines may be of any run, and points of another one could not be taken back.
+  absl::Status RefuseToGuess() const {
+    return WithDetail(
+        absl::InvalidArgumentError(
+            "the log has lines from before, or is read only once: name its run with --run"),
+        "usage");
+  }
+
+  // Returns the run that an earlier start has noted beside the log; empty: none.
+  std::string ReadNote() const {
+    const absl::StatusOr<std::string> text = ReadTextFile(note_);
+    return text.ok() ? *text : "";
+  }
+
+  void WriteNote() const {
+    if (ReadNote() == run_) return;
+    const absl::Status status = WriteFileAtomically(note_, run_ + "\n", 0644);
+    if (status.ok()) return;
+    std::fprintf(stderr, "the next start needs --run, because the run cannot be noted: %s\n",
+                 std::string(status.message()).c_str());
+  }
+
+  absl::Status TakeNewestRun() {
+    ASSIGN_OR_RETURN(const Json answer, Patiently([this] {
+                       return api_.Get("training_runs?limit=1", SteadyNow() + kMetricsCallTime);
+                     }));
+    if (is_stopped_) return absl::OkStatus();
+    const auto runs = answer.find("training_runs");
+    if (runs == answer.end() || !runs->is_array() || runs->empty()) {
+      return WithDetail(absl::NotFoundError("the key's tenant has no training run yet"), "usage");
+    }
+    ASSIGN_OR_RETURN(run_, JsonString(runs->front(), "training_run_id"));
+    std::printf("follows into the newest run, %s\n", run_.c_str());
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
   absl::Status Send(std::vector<LogPoint> points) {
     points = filter_.Keep(std::move(points));
     for (size_t begin = 0; begin < points.size() && !is_stopped_; begin += kPointsPerCall) {
@@ -180,7 +245,9 @@ class LogFollower {
   }
 
   ApiClient& api_;
-  const std::string path_;
+  std::string run_;
+  std::string path_;  // of the run's metrics
+  const std::filesystem::path note_;
   LogTail tail_;
   Signals& signals_;
   PointFilter filter_ = PointFilter(Json::object());
@@ -197,15 +264,18 @@ absl::Status FollowLog(int argc, const char* const* argv) {
                     "Appends the numbers of LOG_PATH/metrics.jsonl to a run, as they are written. "
                     "Survives restarts of the\nserver; a second start sends nothing twice.");
   options.AddPositional(&log_path, "LOG_PATH", "log folder of tinker-cookbook, or a .jsonl file");
-  options.Add(&run, "metrics.run", "", "id of the training run", {.required = true});
+  options.Add(
+      &run, "metrics.run", "",
+      "id of the training run; empty: that of the start before, else the newest one when the "
+      "log gets its first line");
   options.Add(&once, "metrics.once", false, "ends at the end of the file");
   options.Add(&period, "metrics.period", absl::Seconds(1), "time between two looks at the file");
   api_flags.AddTo(options);
   RETURN_IF_ERROR(options.Parse(argc, argv));
-  ASSIGN_OR_RETURN(std::string path, MetricsPathOf(run));
+  if (!run.empty()) RETURN_IF_ERROR(MetricsPathOf(run).status());
   ASSIGN_OR_RETURN(ApiClient api, api_flags.Open());
   Signals signals;
-  LogFollower follower(api, std::move(path), LogTail(MetricsFileOf(log_path)), signals);
+  LogFollower follower(api, run, MetricsFileOf(log_path), signals);
   return follower.Run(once, std::max(period, absl::Milliseconds(10)));
 }
 

@@ -7,6 +7,8 @@ export type Group = Schemas["GroupState"];
 export type Rank = NonNullable<Group["ranks"]>[number];
 export type QueuedModel = Schemas["QueuedModel"];
 
+const kMaxQueued = 200;
+
 export const getStatus = (limit: number): Promise<Status> => call<Status>("GET", `/api/v1/status?limit=${limit}`);
 
 interface Counted {
@@ -26,3 +28,15 @@ export const wordOf = (group: Group): string => group.drain === null ? group.sta
 
 // Why a group is not ready, or how far it is.
 export const reasonOf = (group: Group): string => group.reason ?? group.progress ?? "";
+
+// What a run waits for; empty: it has no unfinished request.
+export function waitOf(model: QueuedModel): string {
+  if (model.reason !== null) return model.reason;
+  if (model.move_to !== null) return `moves to ${model.move_to}`;
+  if (model.state === "creating") return "is being created";
+  return model.pending === 0 ? "" : "no special reason: its requests take turns";
+}
+
+// State of a live run among those with the most unfinished requests; undefined: it is not among them.
+export const findQueued = async (runId: string): Promise<QueuedModel | undefined> =>
+  (await getStatus(kMaxQueued)).models.find(({ training_run_id }) => training_run_id === runId);

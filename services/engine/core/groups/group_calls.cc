@@ -88,6 +88,19 @@ std::string IrreplaceableRole(const State& s, const Group& group) {
   return "";
 }
 
+// Appends a row to the audit log, in the same commit as the change.
+void Audit(State& s, const std::string& tenant_id, const std::string& actor, const char* event,
+           const std::string& object, const Metadata& details = {}) {
+  s.fx.Put(AppendAudit{{.at = s.now,
+                        .tenant_id = tenant_id,
+                        .resource = "organizations",
+                        .event = event,
+                        .actor = actor,
+                        .object = object,
+                        .outcome = "ok",
+                        .details = details}});
+}
+
 void AnswerOk(State& s, CallId call) {
   Answer answer;
   answer.call = call;
@@ -141,6 +154,11 @@ void OnMoveModel(State& s, const MoveModel& event) {
   }
   model->row.move_to = stays ? "" : event.group;
   PutRow(s, *model);
+  // The log of the actor's tenant does not name the model, which may be another tenant's.
+  Audit(s, model->row.tenant_id, event.actor, "model_move", event.model_id,
+        {{"from", model->row.group}, {"to", event.group}});
+  Audit(s, event.tenant_id, event.actor, "group_take_model", event.group,
+        {{"from", model->row.group}});
   AnswerOk(s, event.call);
 }
 
@@ -159,6 +177,8 @@ void OnDrainGroup(State& s, const DrainGroup& event) {
   }
   group->row.is_draining = event.is_draining;
   s.fx.Put(PutGroup{group->row});
+  Audit(s, event.tenant_id, event.actor, event.is_draining ? "group_drain" : "group_resume",
+        event.group);
   NotifyGroupDrains(s);
   AnswerOk(s, event.call);
 }
@@ -180,6 +200,8 @@ void OnRemoveGroup(State& s, const RemoveGroup& event) {
   if (!group->row.process_id.empty()) {
     DeclareGroupDead(s, *group, {.cause = LossCause::kUnknown, .how = "the group was removed"});
   }
+  Audit(s, event.tenant_id, event.actor, "group_remove", event.group,
+        {{"base_model", group->row.base_model}});
   group->row.base_model.clear();
   group->row.is_draining = false;
   s.fx.Put(PutGroup{group->row});

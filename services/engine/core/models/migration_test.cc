@@ -56,6 +56,30 @@ TEST_CASE("Migration: a model that lives goes with its state, and loses nothing 
   CHECK(t.h.model_states.at(model).reason.empty());
 }
 
+TEST_CASE("Migration: moves and drains are in the audit log, with their actor", "[core]") {
+  Groups t;
+  const std::string model = t.h.NewModel(t.session, 0);
+  t.h.Post(MoveModel{++t.h.last_call, model, "h", "tenant", "key"});
+  t.h.Post(DrainGroup{++t.h.last_call, "g", /*is_draining=*/true, "tenant", "key"});
+  t.h.Post(DrainGroup{++t.h.last_call, "h", /*is_draining=*/true, "tenant", "key"});
+  const std::vector<AuditRow>& log = t.h.store.audit();
+  REQUIRE(log.size() == 3);  // the second drain is refused
+  CHECK(log[0].event == "model_move");
+  CHECK(log[0].object == model);
+  CHECK(log[0].tenant_id == t.h.store.models().at(model).tenant_id);
+  CHECK(log[0].actor == "key");
+  CHECK(log[0].details == Metadata{{"from", "g"}, {"to", "h"}});
+  // The actor's tenant does not learn the model's id.
+  CHECK(log[1].event == "group_take_model");
+  CHECK(log[1].object == "h");
+  CHECK(log[1].tenant_id == "tenant");
+  CHECK(log[1].details == Metadata{{"from", "g"}});
+  CHECK(log[2].event == "group_drain");
+  CHECK(log[2].object == "g");
+  CHECK(log[2].tenant_id == "tenant");
+  CHECK(log[2].actor == "key");
+}
+
 TEST_CASE("Migration: running requests end first", "[core]") {
   Groups t;
   const std::string model = t.h.NewModel(t.session, 0);

@@ -87,6 +87,11 @@ TEST_CASE("Service status: the number of models is bounded", "[engine][accounts]
   REQUIRE(status.models_size() == 1);
   // The one with the most unfinished requests.
   CHECK(status.models(0).model_id() == f.client.model_id());
+  REQUIRE(f.Get(f.client.key(), &status, 2).ok());
+  REQUIRE(status.models_size() == 2);
+  CHECK(status.models(0).pending_requests() == 1);
+  CHECK(status.models(1).model_id() != f.client.model_id());
+  CHECK(status.models(1).pending_requests() == 0);
   for (const int64_t bad : {-1, 1001}) {
     CHECK(ErrorCode(f.Get(f.client.key(), &status, bad)) == "invalid_field");
   }

@@ -59,6 +59,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.sign_in = std::make_unique<SignInService>(*p.runtime, *p.keys, *p.reads);
   p.users = std::make_unique<UsersService>(*p.keys, *p.reads);
+  p.groups = std::make_unique<GroupsService>(*p.runtime, *p.keys, *p.reads);
   p.admin = std::make_unique<AdminService>(
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
@@ -67,7 +68,7 @@ void TestEngine::Start(size_t max_waiting_calls) {
       Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
                      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
                                  p.checkpoints.get(), p.accounts.get(), p.traces.get(),
-                                 p.metrics.get(), p.sign_in.get(), p.users.get()},
+                                 p.metrics.get(), p.sign_in.get(), p.users.get(), p.groups.get()},
                       .admin = *p.admin,
                       .workers = *p.dispatcher});
   INFO(servers.status());
@@ -100,6 +101,7 @@ void TestEngine::Stop() {
   parts_->admin.reset();
   parts_->users.reset();
   parts_->sign_in.reset();
+  parts_->groups.reset();
   parts_->accounts.reset();
   parts_->tenants.reset();
   parts_->streaming.reset();

@@ -59,10 +59,8 @@ class SqlStore : public Store {
                                                       const std::string& model_id, int64_t now,
                                                       bool with_external, int64_t limit,
                                                       int64_t offset) override;
-  absl::StatusOr<std::optional<CheckpointRow>> NewestCheckpoint(const std::string& tenant_id,
-                                                                const std::string& model_id,
-                                                                CheckpointKind kind,
-                                                                int64_t now) override;
+  absl::StatusOr<std::vector<CheckpointRow>> NewestCheckpoints(
+      const std::string& tenant_id, std::span<const std::string> model_ids, int64_t now) override;
   absl::StatusOr<int64_t> StoredBytes(const std::string& tenant_id) override;
   absl::StatusOr<StoredUse> StoredUseOfSession(const std::string& tenant_id,
                                                const std::string& session_id, int64_t now) override;

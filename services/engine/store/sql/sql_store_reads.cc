@@ -1,7 +1,9 @@
 // SQL reads of a store: listings and look-ups.
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -267,15 +269,33 @@ absl::StatusOr<Page<CheckpointRow>> SqlStore::ListCheckpoints(const std::string&
   });
 }
 
-absl::StatusOr<std::optional<CheckpointRow>> SqlStore::NewestCheckpoint(
-    const std::string& tenant_id, const std::string& model_id, CheckpointKind kind, int64_t now) {
-  return Reading([&](SqlConnection& connection) -> absl::StatusOr<std::optional<CheckpointRow>> {
-    Query query = connection.Prepare(
-        absl::StrCat("SELECT ", kCheckpointColumns,
-                     " FROM checkpoints WHERE tenant_id = ? AND model_id = ? AND kind = ?"
-                     " AND state = 1 AND (expires_at = 0 OR expires_at > ?)"
-                     " ORDER BY created_at DESC, rowid DESC LIMIT 1"));
-    return ReadOne<CheckpointRow>(query.Bind(tenant_id, model_id, kind, now));
+absl::StatusOr<std::vector<CheckpointRow>> SqlStore::NewestCheckpoints(
+    const std::string& tenant_id, std::span<const std::string> model_ids, int64_t now) {
+  // The statement has so many places for ids; those that are left over stay empty.
+  constexpr size_t kIdsPerQuery = 100;
+  std::string places = "?";
+  for (size_t i = 1; i < kIdsPerQuery; ++i) places += ", ?";
+  const std::string sql = absl::StrCat(
+      "SELECT ", kCheckpointColumns,
+      " FROM checkpoints WHERE tinker_path IN (SELECT ("
+      "SELECT newest.tinker_path FROM checkpoints AS newest WHERE newest.tenant_id = ?"
+      " AND newest.model_id = models.model_id AND newest.kind = kinds.kind AND newest.state = 1"
+      " AND (newest.expires_at = 0 OR newest.expires_at > ?)"
+      " ORDER BY newest.created_at DESC, newest.rowid DESC LIMIT 1)"
+      " FROM models CROSS JOIN (SELECT 1 AS kind UNION ALL SELECT 2) AS kinds"
+      " WHERE models.model_id IN (",
+      places, "))");
+  return Listing([&](SqlConnection& connection) -> absl::StatusOr<std::vector<CheckpointRow>> {
+    std::vector<CheckpointRow> rows;
+    for (size_t first = 0; first < model_ids.size(); first += kIdsPerQuery) {
+      Query query = connection.Prepare(sql);
+      query.Bind(tenant_id, now);
+      for (size_t i = first; i < first + kIdsPerQuery; ++i) {
+        query.Bind(i < model_ids.size() ? std::string_view(model_ids[i]) : std::string_view());
+      }
+      while (query.Next()) ReadRow(query, rows.emplace_back());
+    }
+    return rows;
   });
 }
 

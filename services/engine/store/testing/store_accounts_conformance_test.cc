@@ -1,5 +1,7 @@
 // Promises of every store about projects, search of sessions, storage and usage.
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -182,16 +184,49 @@ TEST_CASE("Store: the newest checkpoint of a kind is found among many", "[store]
     row.model_id = "m";
     writes.push_back(PutCheckpoint{row});
   }
+  CommitAsLeader(harness->store(), {PutModel{TestModel("m")}});
   CommitAsLeader(harness->store(), writes);
-  const auto newest = [&](const std::string& tenant, CheckpointKind kind, int64_t now) {
-    const auto row = *harness->store().NewestCheckpoint(tenant, "m", kind, now);
-    return row ? row->created_at : 0;
+  // Times of the newest ones.
+  const auto newest = [&](const std::string& tenant, int64_t now) {
+    std::multiset<int64_t> times;
+    const std::vector<std::string> ids = {"absent", "m"};
+    const std::vector<CheckpointRow> rows = *harness->store().NewestCheckpoints(tenant, ids, now);
+    for (const CheckpointRow& row : rows) {
+      CHECK(row.model_id == "m");
+      times.insert(row.created_at);
+    }
+    return times;
   };
-  CHECK(newest("t1", CheckpointKind::kTraining, 4) == 200);
-  CHECK(newest("t1", CheckpointKind::kTraining, 5) == 199);
-  CHECK(newest("t1", CheckpointKind::kSampler, 5) == 1);
-  CHECK(newest("t1", CheckpointKind::kExternal, 5) == 0);
-  CHECK(newest("t2", CheckpointKind::kTraining, 4) == 0);
+  CHECK(newest("t1", 4) == std::multiset<int64_t>{1, 200});
+  CHECK(newest("t1", 5) == std::multiset<int64_t>{1, 199});
+  CHECK(newest("t2", 4).empty());
+}
+
+TEST_CASE("Store: the newest checkpoints of hundreds of models are found", "[store]") {
+  auto harness = MakeStoreHarness();
+  std::vector<Write> models;
+  std::vector<Write> checkpoints;
+  std::vector<std::string> ids;
+  for (int i = 0; i < 250; ++i) {
+    ids.push_back("m" + std::to_string(i));
+    models.push_back(PutModel{TestModel(ids.back())});
+    for (int age = 0; age < 2; ++age) {
+      CheckpointRow row =
+          TestCheckpoint("tinker://" + ids.back() + "/weights/" + std::to_string(age), "t1", age);
+      row.model_id = ids.back();
+      checkpoints.push_back(PutCheckpoint{row});
+    }
+  }
+  CommitAsLeader(harness->store(), models);
+  CommitAsLeader(harness->store(), checkpoints);
+  std::set<std::string> found;
+  const std::vector<CheckpointRow> rows = *harness->store().NewestCheckpoints("t1", ids, 0);
+  for (const CheckpointRow& row : rows) {
+    CHECK(row.created_at == 1);
+    CHECK(found.insert(row.model_id).second);
+  }
+  CHECK(found == std::set<std::string>(ids.begin(), ids.end()));
+  CHECK(harness->store().NewestCheckpoints("t1", {}, 0)->empty());
 }
 
 TEST_CASE("Store: sizes of checkpoints are summed by session and by project", "[store]") {

@@ -6,7 +6,7 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { runAddress } from "../router";
 import { displayNameOf } from "../run_names";
-import { getStatus, type QueuedModel, type Status, sumOf } from "../status";
+import { getStatus, type Status, sumOf, waitOf } from "../status";
 
 const kMaxModels = 200;
 
@@ -45,13 +45,6 @@ function Operations({ status: { queues } }: { status: Status }) {
       { name: "Yours sent", isNumber: true, show: ({ operation }) => number(own.get(operation)?.running ?? 0) },
     ]} />
   </Card>;
-}
-
-function waitOf(model: QueuedModel): string {
-  if (model.reason !== null) return model.reason;
-  if (model.move_to !== null) return `moves to ${model.move_to}`;
-  if (model.state === "creating") return "is being created";
-  return model.pending === 0 ? "" : "no special reason: its requests take turns";
 }
 
 function Models({ data: { status, sessions } }: { data: Loaded }) {

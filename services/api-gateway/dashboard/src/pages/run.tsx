@@ -1,6 +1,6 @@
 // One run: how it is, its curves, where its steps go, its requests, checkpoints and facts.
 import type { ComponentChildren } from "preact";
-import { getRun, listRunCheckpoints, type Run as RunRow, sessionsOf, type Session } from "../api";
+import { getRun, listRunCheckpoints, type Run as RunRow, type Session } from "../api";
 import { LineChart } from "../charts/line_chart";
 import { withUnit } from "../charts/curves";
 import { number, plural, seconds } from "../format";
@@ -12,7 +12,9 @@ import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { place, runAddress } from "../router";
 import { type Asked, listRequests, type Requests } from "../requests";
+import { sessionOfRun } from "../run_session";
 import { nameOf, sessionIn, stateOf } from "../run_names";
+import { findQueued, type QueuedModel, waitOf } from "../status";
 
 const kNumShown = 200;
 const kTabs: [string, string][] = [["", "Charts"], ["requests", "Requests"], ["checkpoints", "Checkpoints"], ["config", "Config"]];
@@ -22,15 +24,22 @@ interface Loaded {
   sessions: Map<string, Session>;
   requests: Requests;
   metrics: Metrics<Head>;
-}
-
-async function load(id: string): Promise<Loaded> {
-  const [run, requests, metrics] = await Promise.all([getRun(id), listRequests(id), listHeads(id)]);
-  return { run, sessions: await sessionsOf([run]), requests, metrics };
+  // Undefined: nothing of it waits.
+  queued: QueuedModel | undefined;
 }
 
 const isStep = (asked: Asked): boolean => asked.operation === "optim_step";
 const isDone = (asked: Asked): boolean => asked.outcome !== "unfinished";
+const kPatienceMs = 3000;
+// True for a request that has not ended soon, so that its reason is worth a question.
+const isLate = (asked: Asked): boolean => !isDone(asked) && Date.now() - Date.parse(asked.accepted_at) > kPatienceMs;
+
+async function load(id: string): Promise<Loaded> {
+  const [run, requests, metrics] = await Promise.all([getRun(id), listRequests(id), listHeads(id)]);
+  const [sessions, queued] = await Promise.all([sessionOfRun(run),
+    requests.asked.some(isLate) ? findQueued(id) : undefined]);
+  return { run, sessions, requests, metrics, queued };
+}
 const spent = (asked: Asked, stage: string): number =>
   asked.stages.filter(({ name }) => name === stage).reduce((sum, { seconds: one }) => sum + one, 0);
 
@@ -57,6 +66,15 @@ function Now({ data: { requests: { asked, completeSince }, metrics } }: { data: 
     ["Waited for the worker", waitShare(done)],
     ["Failed", number(failed)],
   ]} />;
+}
+
+// Why the run's requests wait, in the words of the queue.
+function Waits({ queued }: { queued: QueuedModel }) {
+  return <Card title="Why it waits" note={plural(queued.pending, "unfinished request")}>
+    <p>{waitOf(queued)}</p>
+    <p class="muted">Next is seq_id {queued.applied_seq + 1}{queued.group !== null && <>, in group <code>{queued.group}</code></>}.
+      {" "}<a href="/ui/queue">The queue</a> and <a href="/ui/workers">the workers</a> show the rest.</p>
+  </Card>;
 }
 
 const kStages = ["accept", "queued", "on worker", "commit", "deliver"];
@@ -163,6 +181,7 @@ function Shown({ id, data }: { id: string; data: Loaded }) {
       <p class="lead"><State mood={mood}>{word}</State> · <code>{data.run.base_model}</code> · rank {data.run.lora_rank ?? "–"}
         {" "}· {data.run.model_owner} · last heard of <Time at={data.run.last_request_time} /></p>
     </div>
+    {data.queued !== undefined && data.queued.pending > 0 && <Waits queued={data.queued} />}
     <Now data={data} />
     <nav class="tabs" aria-label="Run">{kTabs.map(([name, title]) =>
       <a key={name} href={runAddress(id) + (name === "" ? "" : `?tab=${name}`)}

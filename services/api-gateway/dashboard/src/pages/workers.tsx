@@ -1,8 +1,13 @@
-// Groups of workers and, for administrators, the memory of their ranks.
+// Groups of workers: for administrators with the memory of their ranks, for operators with what they
+// can do.
+import { getOwnKey } from "../api";
 import { bytes, number, plural } from "../format";
 import { Card, Facts, Loading, Problem, State } from "../parts/basic";
+import { GroupActions } from "../parts/group_actions";
 import { usePoll } from "../poll";
 import { getStatus, type Group, moodOf, type Rank, reasonOf, type Status, wordOf } from "../status";
+
+const kScopesMs = 60_000;
 
 type Memory = NonNullable<Rank["memory"]>;
 
@@ -33,7 +38,14 @@ function RankMemory({ rank: { rank, device, memory } }: { rank: Rank }) {
   </details>;
 }
 
-function GroupCard({ group }: { group: Group }) {
+interface ShownProps {
+  status: Status;
+  isOperator: boolean;
+  // Called after a change.
+  changed: () => void;
+}
+
+function GroupCard({ group, status, isOperator, changed }: ShownProps & { group: Group }) {
   const reason = reasonOf(group);
   return <Card title={group.group} note={<State mood={moodOf(group)}>{wordOf(group)}</State>}>
     {reason !== "" && <p>{reason}</p>}
@@ -44,10 +56,12 @@ function GroupCard({ group }: { group: Group }) {
       ["Formed", plural(group.epoch, "time")],
     ]} />
     {group.ranks?.map((rank) => <RankMemory key={rank.rank} rank={rank} />)}
+    {isOperator && <GroupActions group={group} groups={status.groups} changed={changed} />}
   </Card>;
 }
 
-function Shown({ status: { groups } }: { status: Status }) {
+function Shown(props: ShownProps) {
+  const { groups } = props.status;
   if (groups.length === 0) {
     return <Card title="No workers"><p>None has attached yet. <code>lathe up</code> starts one on this machine; see
       {" "}<code>docs/operations.md</code> for workers on other machines.</p></Card>;
@@ -57,15 +71,16 @@ function Shown({ status: { groups } }: { status: Status }) {
   return <>
     <p class="lead">{ready} of {plural(groups.length, "group")} ready, {plural(ranks, "rank")} attached.
       {ranks > 0 && groups.every(({ ranks: shown }) => shown === undefined) && " A key with the scope admin sees the ranks' memory."}</p>
-    <div class="grid">{groups.map((group) => <GroupCard key={group.group} group={group} />)}</div>
+    <div class="grid">{groups.map((group) => <GroupCard key={group.group} group={group} {...props} />)}</div>
   </>;
 }
 
 export function Workers() {
-  const [{ data, error }] = usePoll("workers", () => getStatus(1));
+  const [{ data, error }, again] = usePoll("workers", () => getStatus(1));
+  const [{ data: own }] = usePoll("own key", getOwnKey, kScopesMs);
   return <>
     <h1>Workers</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
-    {data === undefined ? error === undefined && <Loading /> : <Shown status={data} />}
+    {data === undefined ? error === undefined && <Loading /> : <Shown status={data} isOperator={own?.scopes.includes("operator") === true} changed={again} />}
   </>;
 }

@@ -4,6 +4,7 @@ import { ApiError, type Checkpoint, deleteCheckpoint, publishCheckpoint, runOf }
 import { bytes } from "../format";
 import { runAddress } from "../router";
 import { Dialog, State, Time } from "./basic";
+import { CheckpointUse } from "./checkpoint_use";
 import { Table } from "./table";
 
 interface Change {
@@ -62,6 +63,7 @@ export interface CheckpointTableProps {
 
 export function CheckpointTable({ checkpoints, withRun = false, changed }: CheckpointTableProps) {
   const [change, setChange] = useState<Change | undefined>(undefined);
+  const [used, setUsed] = useState<Checkpoint | undefined>(undefined);
   const runColumn = { name: "Run", show: (row: Checkpoint) => <a href={runAddress(runOf(row))}><code>{runOf(row)}</code></a> };
   return <>
     <Table label="Checkpoints" rows={checkpoints} id={(row) => row.tinker_path} columns={[
@@ -73,6 +75,7 @@ export function CheckpointTable({ checkpoints, withRun = false, changed }: Check
       { name: "Saved", show: (row) => <Time at={row.time} /> },
       { name: "Expires", show: (row) => row.expires_at === null ? "never" : <Time at={row.expires_at} /> },
       { name: "Change", show: (row) => <span class="row">
+        <button type="button" class="small" onClick={() => setUsed(row)}>Use…</button>
         <button type="button" class="small" onClick={() => setChange({ checkpoint: row, kind: row.public ? "unpublish" : "publish" })}>
           {row.public ? "Unpublish" : "Publish"}</button>
         <button type="button" class="small danger" onClick={() => setChange({ checkpoint: row, kind: "delete" })}>Delete</button>
@@ -81,6 +84,10 @@ export function CheckpointTable({ checkpoints, withRun = false, changed }: Check
     {change !== undefined && <Confirm change={change} onClose={(isDone) => {
       setChange(undefined);
       if (isDone) changed();
+    }} />}
+    {used !== undefined && <CheckpointUse checkpoint={used} onClose={(isChanged) => {
+      setUsed(undefined);
+      if (isChanged) changed();
     }} />}
   </>;
 }
