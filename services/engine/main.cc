@@ -44,6 +44,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/events_stream.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
@@ -363,10 +364,18 @@ std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
   return Fail(status, absl::IsInternal(status) ? kExitCannotCreate : kExitUnavailable);
 }
 
+// From here on, a signal lets accepted requests be committed first, if the database is available.
+void AwaitSignal(StopSignal& stop) {
+  stop.React(nullptr);
+  stop.WaitFor(absl::InfiniteDuration());
+  LogInfo("stopping");
+}
+
 // Ends the calls and streams that would keep the servers from shutting down.
-void EndCalls(Runtime& runtime, Dispatcher& dispatcher) {
+void EndCalls(Runtime& runtime, Dispatcher& dispatcher, EventsService& events) {
   runtime.ReleaseWaiters();
   dispatcher.EndStreams();
+  events.EndStreams();
   runtime.checkpoint_dirs().EndCalls();
 }
 
@@ -406,17 +415,18 @@ int Run(Settings settings, const sigset_t& signals) {
   AccountsService accounts(runtime, keys, reads, attached_groups);
   TracesService traces(runtime, keys, reads, opened.archive_key);
   MetricsService run_metrics(runtime, keys, reads);
+  EventsService events(runtime, keys, reads, attached_groups);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   AdminService admin(runtime, keys, reads, attached_groups);
   if (const absl::Status status = StartRuntime(runtime, dispatcher, store, leadership);
       !status.ok()) {
     return Fail(status, absl::IsFailedPrecondition(status) ? kExitConfiguration : kExitUnavailable);
   }
-  absl::StatusOr<Servers> servers = Servers::Start(
-      settings.servers,
-      {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces, &run_metrics},
-       .admin = admin,
-       .workers = dispatcher});
+  absl::StatusOr<Servers> servers =
+      Servers::Start(settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints,
+                                                   &accounts, &traces, &run_metrics, &events},
+                                        .admin = admin,
+                                        .workers = dispatcher});
   if (!servers.ok()) {
     runtime.Stop();
     return Fail(servers.status(), kExitUnavailable);
@@ -425,15 +435,12 @@ int Run(Settings settings, const sigset_t& signals) {
   metrics.ShowState(runtime, dispatcher);
   readiness.Follow(&runtime);
   std::optional<Watches> watches(std::in_place, settings, runtime, store, metrics);
-  // From here on, a signal lets accepted requests be committed first, if the database is available.
-  stop.React(nullptr);
-  stop.WaitFor(absl::InfiniteDuration());
-  LogInfo("stopping");
+  AwaitSignal(stop);
   const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { store.GiveUp(); });
   watches.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
-  EndCalls(runtime, dispatcher);
+  EndCalls(runtime, dispatcher, events);
   servers->Shutdown();
   runtime.Stop();
   if (leadership) leadership->Resign();

@@ -12,6 +12,7 @@
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/find_rows.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/run_reader.h"
 #include "services/engine/rpc/validate_metrics.h"
 #include "services/engine/series/chunk.h"
 #include "services/engine/series/metric_names.h"
@@ -47,46 +48,6 @@ void FillBuckets(const SeriesBuckets& read, v1::MetricSeries& series) {
     series.add_counts(bucket.count);
   }
 }
-
-// Reads the series of one run: what is folded, with what is pending applied to it.
-class RunReader {
- public:
-  // Pending batches are copied before the first read: a batch that is folded meanwhile is in both,
-  // and the series know which batches they have.
-  RunReader(Runtime& runtime, const std::string& run_id)
-      : store_(runtime.store()),
-        run_id_(run_id),
-        pending_(runtime.series_book().PendingOf(run_id)) {}
-
-  absl::StatusOr<RunSeries> Heads() {
-    ASSIGN_OR_RETURN(const std::optional<RunSeriesRow> row, store_.FindRunSeries(run_id_));
-    if (row) row_ = *row;
-    row_.run_id = run_id_;
-    ASSIGN_OR_RETURN(std::vector<SeriesRow> rows, store_.ListSeries(run_id_, /*with_tails=*/false));
-    RunSeries run(row_);
-    for (SeriesRow& one : rows) RETURN_IF_ERROR(run.Add(std::move(one)));
-    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun);
-    return run;
-  }
-
-  // Returns one metric with its tail. After Heads.
-  absl::StatusOr<Series> WithTail(const std::string& name) {
-    ASSIGN_OR_RETURN(std::optional<SeriesRow> row, store_.FindSeries(run_id_, name));
-    RunSeries run(row_);
-    if (row) RETURN_IF_ERROR(run.Add(*std::move(row)));
-    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun, &name);
-    const auto found = run.series().find(name);
-    // Retention may have removed the run meanwhile.
-    if (found == run.series().end()) return absl::UnavailableError("the metrics have changed");
-    return found->second;
-  }
-
- private:
-  Store& store_;
-  const std::string run_id_;
-  const std::vector<RunBatch> pending_;
-  RunSeriesRow row_;
-};
 
 }  // namespace
 

@@ -82,6 +82,9 @@ inline constexpr RpcRule kRpcRules[] = {
     {"Metrics.Append", Scope::kTrain},
     {"Metrics.Query", Scope::kRead},
 
+    // Each subscription carries its own viewer's key, with the scope `read`.
+    {"Events.Stream", Scopes(), /*is_open=*/true},
+
     {"Traces.DescribeTrace", Scope::kRead},
     {"Traces.ListRunRequests", Scope::kRead},
     // The token from DescribeTrace is the only credential needed.

@@ -21,6 +21,7 @@
 #include "services/engine/core/core.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/call_table.h"
+#include "services/engine/runtime/change_log.h"
 #include "services/engine/runtime/checkpoint_dirs.h"
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
@@ -166,6 +167,7 @@ class Runtime {
   const CoreOptions& core_options() const { return options_.core; }
   SessionTraces& traces() { return traces_; }
   SeriesBook& series_book() { return series_book_; }
+  ChangeLog& changes() { return changes_; }
   const SeriesOptions& series_options() const { return options_.series; }
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
@@ -279,6 +281,7 @@ class Runtime {
   QueueView queue_view_;
   ReplayDivergence divergence_;
   SeriesBook series_book_;
+  ChangeLog changes_;
   SeriesHeads series_heads_;
   Directory directory_;
   TenantRooms tenant_rooms_;

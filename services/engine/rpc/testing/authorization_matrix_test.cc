@@ -16,6 +16,7 @@
 #include "libs/common/rpc/cluster_secret.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/events.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
 
 namespace lathe::engine {
@@ -29,7 +30,7 @@ using google::protobuf::ServiceDescriptor;
 // limited to the service's user, WorkerPool's requires a secret in the first message.
 constexpr const char* kPublicServices[] = {
     "lathe.v1.Engine",   "lathe.v1.Tenants", "lathe.v1.Streaming", "lathe.v1.Checkpoints",
-    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics"};
+    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics",   "lathe.v1.Events"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -113,6 +114,7 @@ const std::vector<Row>& Matrix() {
       {"ListRunRequests", kRead, "training_run_id: '$M' limit: 10"},
       {"Append", kTrain, "training_run_id: '$M' points: {name: 'a' value: 1 step: 2}"},
       {"Query", kRead, "training_run_id: '$M'"},
+      {"Stream", kRead, "subscribe { subscription_id: 1 training_run_id: '$M' api_key: '$KEY' }"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
@@ -245,6 +247,11 @@ class World {
     if (status.ok() && method.output_type() == v1::WatchResponse::descriptor() &&
         in_band.ParseFromString(bytes) && in_band.has_error()) {
       return FromErrorProto(in_band.error());
+    }
+    v1::EventsResponse event;
+    if (status.ok() && method.output_type() == v1::EventsResponse::descriptor() &&
+        event.ParseFromString(bytes) && event.has_refused()) {
+      return FromErrorProto(event.refused().error());
     }
     return status;
   }

@@ -22,6 +22,7 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/events_stream.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
@@ -90,6 +91,7 @@ class TestEngine {
     std::unique_ptr<AccountsService> accounts;
     std::unique_ptr<TracesService> traces;
     std::unique_ptr<MetricsService> metrics;
+    std::unique_ptr<EventsService> events;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };
