@@ -11,11 +11,11 @@
 namespace lathe::engine {
 namespace {
 
-// Changes are collected for this time, so that a busy run costs its viewers two events a second.
-constexpr absl::Duration kPeriod = absl::Milliseconds(500);
+// Changes are collected for this time, so that a busy run costs its viewers four events a second.
+constexpr absl::Duration kPeriod = absl::Milliseconds(250);
 // Rounds between two looks at the queues and groups, and at the credentials.
-constexpr int64_t kStatusRounds = 2;
-constexpr int64_t kKeyRounds = 8;
+constexpr int64_t kStatusRounds = 4;
+constexpr int64_t kKeyRounds = 16;
 
 v1::FeedEvent& EventIn(v1::EventsResponse& response, int64_t feed_id) {
   v1::FeedEvent& event = *response.mutable_event_of_feed();

@@ -79,7 +79,7 @@ class EventFeeds {
     std::vector<RunBatch> waiting;  // until `run` is set
     std::vector<Joining> joining;
     std::map<const EventSink*, Member> members;
-    std::string last_queues;  // serialized
+    std::optional<std::string> last_queues;  // serialized
   };
 
   // Reads the heads of a run, on one of reads_.

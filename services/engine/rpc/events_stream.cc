@@ -15,6 +15,15 @@ size_t BytesOf(const v1::EventsResponse& response) {
   return sizeof(response) + response.ByteSizeLong();
 }
 
+v1::EventsResponse Refusal(int64_t subscription_id, const absl::Status& status) {
+  v1::EventsResponse response;
+  v1::EventsRefused& refused = *response.mutable_refused();
+  refused.set_subscription_id(subscription_id);
+  *refused.mutable_error() = ToErrorProto(status);
+  refused.set_grpc_status(static_cast<int32_t>(status.code()));
+  return response;
+}
+
 }  // namespace
 
 EventsStream* EventsStream::Start(EventFeeds& feeds, const KeyRing& keys, int64_t term,
@@ -54,12 +63,9 @@ void EventsStream::Subscribe(const v1::EventsRequest::Subscribe& subscribe) {
     absl::MutexLock lock(&mu_);
     const bool is_full = subscriptions_.size() >= kMaxSubscriptions;
     if (is_full || !subscriptions_.try_emplace(subscription_id).second) {
-      v1::EventsResponse response;
-      response.mutable_refused()->set_subscription_id(subscription_id);
-      *response.mutable_refused()->mutable_error() =
-          ToErrorProto(is_full ? absl::ResourceExhaustedError("too many subscriptions")
-                               : absl::InvalidArgumentError("the subscription id is taken"));
-      return WriteLocked(std::move(response));
+      return WriteLocked(Refusal(
+          subscription_id, is_full ? absl::ResourceExhaustedError("too many subscriptions")
+                                   : absl::InvalidArgumentError("the subscription id is taken")));
     }
     subscriptions_[subscription_id].api_key = subscribe.api_key();
   }
@@ -119,12 +125,9 @@ void EventsStream::CheckKeys() {
 }
 
 void EventsStream::Refuse(int64_t subscription_id, const absl::Status& status) {
-  v1::EventsResponse response;
-  response.mutable_refused()->set_subscription_id(subscription_id);
-  *response.mutable_refused()->mutable_error() = ToErrorProto(status);
   absl::MutexLock lock(&mu_);
   subscriptions_.erase(subscription_id);
-  WriteLocked(std::move(response));
+  WriteLocked(Refusal(subscription_id, status));
   EndIfIdleLocked();
 }
 
