@@ -1,6 +1,7 @@
 // The service's state for its tenants, as JSON.
 #pragma once
 
+#include "google/protobuf/repeated_field.h"
 #include "protos/lathe/v1/accounts.pb.h"
 #include "services/api-gateway/json/parse_json.h"
 
@@ -20,5 +21,9 @@ namespace lathe::gateway {
 //                                {"owner": "base", "used_bytes": 1, "limit_bytes": 2}]}}]}]
 //   }
 Json ServiceStatusToJson(const v1::GetServiceStatusResponse& response);
+
+// Parts of it.
+Json QueuesToJson(const google::protobuf::RepeatedPtrField<v1::OperationQueue>& queues);
+Json GroupToJson(const v1::GroupState& group);
 
 }  // namespace lathe::gateway

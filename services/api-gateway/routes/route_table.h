@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/events/event_hub.h"
 #include "services/api-gateway/http/router.h"
 #include "services/api-gateway/routes/archive_files.h"
 #include "services/api-gateway/routes/long_poll_registry.h"
@@ -35,6 +36,7 @@ struct RouteContext {
   EngineClient& engine;
   WatchClient& watch;
   LongPollRegistry& polls;
+  EventHub& events;
   ArchiveFiles& archives;
   // Says why the gateway should get no more requests.
   std::function<absl::Status()> check_ready;
@@ -56,6 +58,7 @@ std::vector<Route> TenantRoutes(const RouteContext& context);
 std::vector<Route> AccountRoutes(const RouteContext& context);
 std::vector<Route> TraceRoutes(const RouteContext& context);
 std::vector<Route> MetricRoutes(const RouteContext& context);
+std::vector<Route> EventRoutes(const RouteContext& context);
 std::vector<Route> DashboardRoutes(const RouteContext& context);
 
 // Appends the routes that describe all of `routes`.
@@ -69,7 +72,7 @@ inline std::vector<Route> AllRoutes(const RouteContext& context) {
   for (const auto list :
        {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
         FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
-        TraceRoutes, MetricRoutes, DashboardRoutes}) {
+        TraceRoutes, MetricRoutes, EventRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }
