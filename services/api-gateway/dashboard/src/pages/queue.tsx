@@ -73,7 +73,7 @@ function Models({ data: { status, sessions } }: { data: Loaded }) {
 }
 
 export function Queue() {
-  const [{ data, error }] = usePoll("queue", load);
+  const [{ data, error }] = usePoll("queue", load, 2000, ["queue", "runs"]);
   return <>
     <h1>Queue</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

@@ -62,7 +62,7 @@ function Shown({ status: { groups } }: { status: Status }) {
 }
 
 export function Workers() {
-  const [{ data, error }] = usePoll("workers", () => getStatus(1));
+  const [{ data, error }] = usePoll("workers", () => getStatus(1), 5000, ["workers"]);
   return <>
     <h1>Workers</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
