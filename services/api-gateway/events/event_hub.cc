@@ -28,6 +28,11 @@ constexpr int64_t kRetryJitterMs = 400;
 constexpr absl::Duration kUnimplementedPause = absl::Seconds(10);
 constexpr absl::Duration kLinger = absl::Seconds(20);
 constexpr size_t kMaxLeft = 4096;
+// Bytes of all rings from which on they forget sooner.
+constexpr size_t kManyBytes = 256 << 20;
+constexpr absl::Duration kShortAge = absl::Seconds(3);
+// After a restart the engine reads many runs at once, and refuses some for now.
+constexpr absl::Duration kAskAgain = absl::Seconds(1);
 // A viewer gets more with its next turn.
 constexpr size_t kMaxPieceBytes = 64 << 10;
 constexpr size_t kBootIdBytes = 6;
@@ -72,7 +77,7 @@ void EventHub::EndAll() {
   absl::MutexLock lock(&mu_);
   is_ending_ = true;
   for (Viewer* const viewer : viewers_) {
-    if (const auto alive = viewer->weak_from_this().lock()) alive->PostEnd();
+    if (auto alive = viewer->weak_from_this().lock()) Viewer::PostEnd(std::move(alive));
   }
 }
 
@@ -162,6 +167,7 @@ void EventHub::UnsubscribeLocked(int64_t subscription_id) {
   if (found == subscriptions_.end()) return;
   const auto feed = feeds_.find(found->second.feed_id);
   if (feed != feeds_.end() && --feed->second.num_subscriptions == 0) feeds_.erase(feed);
+  if (found->second.asks_again_at != absl::InfiniteFuture()) --num_refused_;
   subscriptions_.erase(found);
   if (num_streams_ == 0 || !stream_) return;
   v1::EventsRequest message;
@@ -203,6 +209,7 @@ absl::StatusOr<std::string> EventHub::Take(Viewer& viewer) {
     }
     if (next == nullptr) {
       viewer.place_ = last_number_;
+      viewer.has_pending_ = false;
       break;
     }
     viewer.place_ = next->number;
@@ -219,10 +226,10 @@ void EventHub::ResyncLocked(Viewer& viewer, const char* reason) {
 
 void EventHub::WakeLocked(Viewer& viewer) {
   if (viewer.is_woken_) return;
-  const std::shared_ptr<Viewer> alive = viewer.weak_from_this().lock();
+  std::shared_ptr<Viewer> alive = viewer.weak_from_this().lock();
   if (!alive) return;  // it is being destroyed
   viewer.is_woken_ = true;
-  alive->PostWake();
+  Viewer::PostWake(std::move(alive));
 }
 
 void EventHub::RunTimer() {
@@ -234,7 +241,8 @@ void EventHub::RunTimer() {
     if (is_stopped_) return;
     const absl::Time now = SteadyNow();
     ForgetLeftLocked(now);
-    for (auto& [id, feed] : feeds_) feed.ring.Age(now);
+    AgeRingsLocked(now);
+    AskAgainLocked(now);
     // Another engine leads now.
     if (num_streams_ > 0 && address_ != engine_.current_address()) stale = stream_;
     is_idle = subscriptions_.empty();
@@ -245,6 +253,23 @@ void EventHub::RunTimer() {
   Flush();
   timer_.expires_after(is_idle ? std::chrono::milliseconds(kIdlePeriod) : kTimerPeriod);
   timer_.async_wait([this](boost::system::error_code) { RunTimer(); });
+}
+
+void EventHub::AgeRingsLocked(absl::Time now) {
+  size_t num_bytes = 0;
+  for (const auto& [id, feed] : feeds_) num_bytes += feed.ring.num_bytes();
+  const absl::Duration max_age = num_bytes > kManyBytes ? kShortAge : EventRing::kMaxAge;
+  for (auto& [id, feed] : feeds_) feed.ring.Age(now, max_age);
+}
+
+void EventHub::AskAgainLocked(absl::Time now) {
+  if (num_refused_ == 0) return;
+  for (auto& [id, subscription] : subscriptions_) {
+    if (subscription.asks_again_at > now) continue;
+    subscription.asks_again_at = absl::InfiniteFuture();
+    --num_refused_;
+    SendLocked(id, subscription);
+  }
 }
 
 void EventHub::Connect() {
@@ -283,7 +308,11 @@ void EventHub::OnDone(const std::string& address, const grpc::Status& status) {
   feeds_.clear();
   for (const Left& left : left_) subscriptions_.erase(left.subscription_id);
   left_.clear();
-  for (auto& [id, subscription] : subscriptions_) subscription.feed_id = 0;
+  for (auto& [id, subscription] : subscriptions_) {
+    subscription.feed_id = 0;
+    subscription.asks_again_at = absl::InfiniteFuture();
+  }
+  num_refused_ = 0;
   for (Viewer* const viewer : viewers_) {
     if (viewer->has_joined_ && viewer->num_unanswered_ == 0) {
       viewer->notices_ = EventOf(IdOf(last_number_), "engine", "{\"is_reachable\":false}");
@@ -320,6 +349,7 @@ void EventHub::OnSubscribedLocked(const v1::EventsSubscribed& subscribed) {
   Feed& feed =
       feeds_.try_emplace(subscribed.feed_id(), Feed{.ring = EventRing(last_number_)}).first->second;
   ++feed.num_subscriptions;
+  feed.is_of_tenant = subscription.run_id.empty();
   if (subscription.viewer == nullptr) return;
   Viewer& viewer = *subscription.viewer;
   viewer.feeds_.push_back(subscribed.feed_id());
@@ -358,6 +388,12 @@ void EventHub::OnJoinedLocked(Viewer& viewer) {
 void EventHub::OnRefusedLocked(const v1::EventsRefused& refused) {
   const auto found = subscriptions_.find(refused.subscription_id());
   if (found == subscriptions_.end()) return;
+  const auto code = static_cast<absl::StatusCode>(refused.grpc_status());
+  if (code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable) {
+    found->second.asks_again_at = SteadyNow() + kAskAgain;
+    ++num_refused_;
+    return;
+  }
   Viewer* const viewer = found->second.viewer;
   const auto feed = feeds_.find(found->second.feed_id);
   if (feed != feeds_.end() && --feed->second.num_subscriptions == 0) feeds_.erase(feed);
@@ -365,24 +401,35 @@ void EventHub::OnRefusedLocked(const v1::EventsRefused& refused) {
   stream_error_ = absl::OkStatus();
   if (viewer == nullptr) return;
   const v1::Error& error = refused.error();
-  const absl::Status status(static_cast<absl::StatusCode>(refused.grpc_status()), error.message());
+  const absl::Status status(code, error.message());
   viewer->refusal_ = EngineClient::ForClient(WithDetail(status, error.code(), error.field()));
   WakeLocked(*viewer);
 }
 
 void EventHub::OnEventLocked(const v1::FeedEvent& event) {
+  const bool is_for_all = event.feed_id() == 0;
   const auto found = feeds_.find(event.feed_id());
-  if (found == feeds_.end()) return;
-  Feed& feed = found->second;
+  if (!is_for_all && found == feeds_.end()) return;
   const EventTopic topic = TopicOf(event);
   ++last_number_;
-  feed.ring.Add({.number = last_number_,
-                 .topic = topic,
-                 .text = std::make_shared<const std::string>(
-                     EventOf(IdOf(last_number_), NameOf(topic), EventData(event))),
-                 .at = SteadyNow()});
+  const auto text = std::make_shared<const std::string>(
+      EventOf(IdOf(last_number_), NameOf(topic), EventData(event)));
+  if (!is_for_all) return AddToFeedLocked(found->second, topic, text);
+  for (auto& [id, feed] : feeds_) {
+    if (feed.is_of_tenant) AddToFeedLocked(feed, topic, text);
+  }
+}
+
+void EventHub::AddToFeedLocked(Feed& feed, EventTopic topic, const EventText& text) {
+  feed.ring.Add({.number = last_number_, .topic = topic, .text = text, .at = SteadyNow()});
   for (Viewer* const viewer : feed.viewers) {
-    if ((viewer->wish_.topics & static_cast<unsigned>(topic)) != 0) WakeLocked(*viewer);
+    if ((viewer->wish_.topics & static_cast<unsigned>(topic)) != 0) {
+      viewer->has_pending_ = true;
+      WakeLocked(*viewer);
+    } else if (!viewer->has_pending_) {
+      // It must not fall behind for what it does not want.
+      viewer->place_ = last_number_;
+    }
   }
 }
 

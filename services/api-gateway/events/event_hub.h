@@ -59,9 +59,12 @@ class EventHub {
     std::string run_id;
     Viewer* viewer = nullptr;  // null: it has left
     int64_t feed_id = 0;       // 0: not answered
+    // The engine had no room for it and is asked again; infinite future: no.
+    absl::Time asks_again_at = absl::InfiniteFuture();
   };
   struct Feed {
     EventRing ring;
+    bool is_of_tenant = false;
     std::set<Viewer*> viewers;
     int64_t num_subscriptions = 0;
   };
@@ -94,6 +97,13 @@ class EventHub {
   void SendLocked(int64_t subscription_id, const Subscription& subscription)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnsubscribeLocked(int64_t subscription_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes rings forget what is old, and sooner if all of them take much memory.
+  void AgeRingsLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks again for what the engine had no room for.
+  void AskAgainLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives the newest event to the viewers of a feed.
+  void AddToFeedLocked(Feed& feed, EventTopic topic, const EventText& text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Unsubscribes what has had no viewer for a while.
   void ForgetLeftLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void WakeLocked(Viewer& viewer);
@@ -114,6 +124,7 @@ class EventHub {
   std::set<Viewer*> viewers_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, Subscription> subscriptions_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, Feed> feeds_ ABSL_GUARDED_BY(mu_);
+  int64_t num_refused_ ABSL_GUARDED_BY(mu_) = 0;  // subscriptions that ask again
   // Subscriptions whose viewers have left, oldest first: most clients come back at once.
   std::deque<Left> left_ ABSL_GUARDED_BY(mu_);
   int64_t last_subscription_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -14,8 +14,8 @@ void EventRing::Add(NumberedEvent event) {
   }
 }
 
-void EventRing::Age(absl::Time now) {
-  while (!events_.empty() && now - events_.front().at > kMaxAge) ForgetOldest();
+void EventRing::Age(absl::Time now, absl::Duration max_age) {
+  while (!events_.empty() && now - events_.front().at > max_age) ForgetOldest();
 }
 
 void EventRing::ForgetOldest() {

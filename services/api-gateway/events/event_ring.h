@@ -34,8 +34,9 @@ class EventRing {
 
   // Numbers grow.
   void Add(NumberedEvent event);
-  // Forgets events that are too old.
-  void Age(absl::Time now);
+  // Forgets events that are older than `max_age`.
+  void Age(absl::Time now, absl::Duration max_age = kMaxAge);
+  size_t num_bytes() const { return num_bytes_; }
   // Returns true if no event after `number` is forgotten.
   bool HasAllAfter(int64_t number) const { return number >= forgotten_through_; }
   // Returns the first event after `number`; null: there is none.

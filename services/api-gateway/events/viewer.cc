@@ -59,12 +59,14 @@ void Viewer::End() {
   timer_.cancel();
 }
 
-void Viewer::PostWake() {
-  asio::post(timer_.get_executor(), [self = shared_from_this()] { self->timer_.cancel(); });
+void Viewer::PostWake(std::shared_ptr<Viewer> viewer) {
+  const auto executor = viewer->timer_.get_executor();
+  asio::post(executor, [self = std::move(viewer)] { self->timer_.cancel(); });
 }
 
-void Viewer::PostEnd() {
-  asio::post(timer_.get_executor(), [self = shared_from_this()] { self->End(); });
+void Viewer::PostEnd(std::shared_ptr<Viewer> viewer) {
+  const auto executor = viewer->timer_.get_executor();
+  asio::post(executor, [self = std::move(viewer)] { self->End(); });
 }
 
 }  // namespace lathe::gateway

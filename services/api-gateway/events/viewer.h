@@ -47,9 +47,10 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 
   // Ends the viewer: its client has left. On the executor.
   void End();
-  // Wakes its coroutine. Any thread. A second call before the coroutine runs does nothing.
-  void PostWake();
-  void PostEnd();
+  // Wake its coroutine, or end it. Any thread. The reference goes with the message: the caller may
+  // hold the hub's mutex, which the destructor of the last one takes.
+  static void PostWake(std::shared_ptr<Viewer> viewer);
+  static void PostEnd(std::shared_ptr<Viewer> viewer);
 
  private:
   friend class EventHub;
@@ -70,8 +71,10 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
   bool has_joined_ = false;
   // Not OK: the viewer has to end.
   absl::Status refusal_;
-  // Number of the last event that it was given.
+  // Number of the last event that it was given or does not want.
   int64_t place_ = 0;
+  // False: its feeds have nothing that it wants after its place.
+  bool has_pending_ = true;
   // Texts that come before further events.
   std::string notices_;
 };

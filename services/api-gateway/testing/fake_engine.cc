@@ -62,6 +62,7 @@ void FakeEngine::StartServing() {
   ApplyServerDefaults(builder);
   AddListener(builder, address_);
   builder.RegisterService(this);
+  builder.RegisterService(&events_);
   server_ = builder.BuildAndStart();
 }
 
