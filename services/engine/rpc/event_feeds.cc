@@ -88,8 +88,9 @@ void EventFeeds::Join(const std::string& tenant_id, const std::string& run_id,
     ++num_loading_;
   }
   const auto run = std::make_shared<absl::StatusOr<RunSeries>>(absl::UnknownError(""));
+  // A name of its own: the tenant's own reads keep their turns and their room.
   const absl::Status status = reads_.TryRun(
-      tenant_id, [this, key, run] { *run = Load(key); },
+      "events of " + tenant_id, [this, key, run] { *run = Load(key); },
       [this, feed_id, run] { OnLoaded(feed_id, std::move(*run)); });
   if (!status.ok()) OnLoaded(feed_id, status);
 }
@@ -182,9 +183,14 @@ void EventFeeds::Send(const Feed& feed, const v1::EventsResponse& response) {
   }
 }
 
+bool EventFeeds::HasFeeds() {
+  absl::MutexLock lock(&mu_);
+  return !feeds_.empty();
+}
+
 void EventFeeds::Publish() {
   ++num_rounds_;
-  const bool has_status = num_rounds_ % kStatusRounds == 0;
+  const bool has_status = num_rounds_ % kStatusRounds == 0 && HasFeeds();
   const ChangeLog::Changes changes = runtime_.changes().Take();
   std::vector<v1::GroupState> groups;
   if (has_status) groups = DescribeGroupStates(runtime_, attached_groups_());
@@ -255,11 +261,10 @@ void EventFeeds::PublishGroups(const std::vector<v1::GroupState>& groups) {
   std::string text = states.SerializeAsString();
   if (text == last_groups_) return;
   last_groups_ = std::move(text);
-  for (const auto& [feed_id, feed] : feeds_) {
-    if (!feed.key.second.empty()) continue;
-    v1::EventsResponse response;
-    *EventIn(response, feed_id).mutable_groups() = states;
-    Send(feed, response);
+  v1::EventsResponse response;
+  *EventIn(response, /*feed_id=*/0).mutable_groups() = std::move(states);
+  for (const auto& [address, weak] : streams_) {
+    if (const std::shared_ptr<EventSink> sink = weak.lock()) sink->Push(response);
   }
 }
 

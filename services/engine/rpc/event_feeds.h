@@ -93,6 +93,7 @@ class EventFeeds {
 
   // These run on the thread.
   void Publish();
+  bool HasFeeds();
   void CheckKeys();
   void PublishRun(int64_t feed_id, Feed& feed, const std::vector<RunBatch>& batches);
   void PublishTenant(int64_t feed_id, Feed& feed, const ChangeLog::Tenant& changes);

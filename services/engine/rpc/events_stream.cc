@@ -39,6 +39,17 @@ EventsStream* EventsStream::Start(EventFeeds& feeds, const KeyRing& keys, int64_
   return stream.get();
 }
 
+void EventsStream::Push(const v1::EventsResponse& response) {
+  absl::MutexLock lock(&mu_);
+  v1::EventsResponse event = response;
+  if (outgoing_bytes_ > kManyOutgoingBytes && event.event_of_feed().has_points()) {
+    v1::RunPoints& points = *event.mutable_event_of_feed()->mutable_points();
+    points.clear_series();
+    points.set_is_incomplete(true);
+  }
+  WriteLocked(std::move(event));
+}
+
 void EventsStream::OnReadDone(bool ok) {
   if (!ok) {
     absl::MutexLock lock(&mu_);

@@ -26,6 +26,8 @@ class EventsStream final : public grpc::ServerBidiReactor<v1::EventsRequest, v1:
  public:
   // Upper bound of a stream's subscriptions. Further ones are refused with ResourceExhausted.
   static constexpr size_t kMaxSubscriptions = 65536;
+  // While more bytes wait, events say that points are missing instead of naming them.
+  static constexpr size_t kManyOutgoingBytes = 4 << 20;
   // A stream for which more bytes wait ends. Its gateway connects again, and its viewers read
   // everything again.
   static constexpr size_t kMaxOutgoingBytes = 8 << 20;
@@ -34,7 +36,7 @@ class EventsStream final : public grpc::ServerBidiReactor<v1::EventsRequest, v1:
   static EventsStream* Start(EventFeeds& feeds, const KeyRing& keys, int64_t term,
                              const grpc::CallbackServerContext& context);
 
-  void Push(const v1::EventsResponse& response) override { Write(response); }
+  void Push(const v1::EventsResponse& response) override;
   void CheckKeys() override;
   void EndStream() override;
 

@@ -33,7 +33,8 @@ const kMaxRuns = 8;
 const kMaxPauseMs = 30_000;
 // A server writes at least a comment in 15 s.
 const kSilenceMs = 40_000;
-const kHiddenMs = 60_000;
+// A browser has six connections to a server, for all of its tabs.
+const kHiddenMs = 10_000;
 const kGatherMs = 50;
 
 interface Listener {
@@ -142,6 +143,8 @@ class Connection {
 
   private async run(): Promise<void> {
     while (!this.isOver) {
+      if (document.hidden) await new Promise<void>((resolve) => { this.wake = resolve; });
+      if (this.isOver) break;
       this.stop = new AbortController();
       let pause = 0;
       try {

@@ -251,7 +251,10 @@ class World {
     v1::EventsResponse event;
     if (status.ok() && method.output_type() == v1::EventsResponse::descriptor() &&
         event.ParseFromString(bytes) && event.has_refused()) {
-      return FromErrorProto(event.refused().error());
+      const v1::Error& error = event.refused().error();
+      return WithDetail(absl::Status(static_cast<absl::StatusCode>(event.refused().grpc_status()),
+                                     error.message()),
+                        error.code(), error.field());
     }
     return status;
   }
