@@ -45,6 +45,7 @@
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/events_stream.h"
+#include "services/engine/rpc/machine_series.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/streaming_service.h"
@@ -435,8 +436,10 @@ int Run(Settings settings, const sigset_t& signals) {
   metrics.ShowState(runtime, dispatcher);
   readiness.Follow(&runtime);
   std::optional<Watches> watches(std::in_place, settings, runtime, store, metrics);
+  std::optional<MachineSeries> machine(std::in_place, runtime, attached_groups);
   AwaitSignal(stop);
   const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { store.GiveUp(); });
+  machine.reset();
   watches.reset();
   readiness.Follow(nullptr);
   metrics.HideState();

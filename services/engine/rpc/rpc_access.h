@@ -81,6 +81,8 @@ inline constexpr RpcRule kRpcRules[] = {
 
     {"Metrics.Append", Scope::kTrain},
     {"Metrics.Query", Scope::kRead},
+    // Curves of groups of workers need the scope admin too.
+    {"Metrics.QueryMachine", Scope::kRead},
 
     // Each subscription carries its own viewer's key, with the scope `read`.
     {"Events.Stream", Scopes(), /*is_open=*/true},

@@ -60,6 +60,7 @@ void ChangeLog::OnPoints(int64_t journal_id, const std::vector<PointEntryPtr>& e
   absl::MutexLock lock(&mu_);
   if (tenants_.empty() && runs_.empty()) return;
   for (const PointEntryPtr& entry : entries) {
+    if (entry->run_id.starts_with(kMachinePrefix)) continue;  // not a run's
     if (Tenant* const tenant = FindLocked(entry->tenant_id)) AddRun(tenant->runs, entry->run_id);
     if (!runs_.contains(entry->run_id)) continue;
     std::vector<RunBatch>& batches = changes_.batches[entry->run_id];

@@ -37,6 +37,8 @@ TEST_CASE("ChangeLog: a tenant's follower sees its own runs and checkpoints only
   log.OnWrite(ModelOf("created", "t"));
   log.OnWrite(ModelOf("foreign", "other"));
   log.OnPoints(1, OnePoint("stepped", "t"));
+  // Numbers of the machine are no run's.
+  log.OnPoints(1, OnePoint("machine:tenant/t", "t"));
   PutCheckpoint saved;
   saved.row.model_id = "saved";
   saved.row.tenant_id = "t";

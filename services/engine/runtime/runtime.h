@@ -157,6 +157,9 @@ class Runtime {
   // receives an Answer, on this thread or one of the runtime, which it must not block.
   void AppendPoints(PointEntry entry, CallTable::Callback done);
 
+  // Makes points of the engine's own series durable soon. Drops them if there is no room.
+  void AppendOwnPoints(PointEntryPtr entry);
+
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }
   ResultHub& hub() { return hub_; }
@@ -186,6 +189,10 @@ class Runtime {
     return queue_view_.CountsOf(tenant_id);
   }
   std::vector<QueueCount> AllQueues() { return queue_view_.CountsOfAll(); }
+  QueueSums AllQueueSums() { return queue_view_.SumsOfAll(); }
+  std::vector<TenantQueue> LongestQueues(size_t max_tenants) {
+    return queue_view_.Longest(max_tenants);
+  }
   // Returns the time since the core handled its last event. It gets one every second.
   absl::Duration CoreIdleTime() const;
   // Returns ResourceExhausted `disk_full`, naming the volume, while the store has no room for

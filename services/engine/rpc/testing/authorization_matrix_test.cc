@@ -114,6 +114,7 @@ const std::vector<Row>& Matrix() {
       {"ListRunRequests", kRead, "training_run_id: '$M' limit: 10"},
       {"Append", kTrain, "training_run_id: '$M' points: {name: 'a' value: 1 step: 2}"},
       {"Query", kRead, "training_run_id: '$M'"},
+      {"QueryMachine", kRead, "own_tenant: true"},
       {"Stream", kRead, "subscribe { subscription_id: 1 training_run_id: '$M' api_key: '$KEY' }"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
