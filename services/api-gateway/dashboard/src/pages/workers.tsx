@@ -1,6 +1,7 @@
 // Groups of workers and, for administrators, the memory of their ranks.
 import { bytes, number, plural } from "../format";
 import { Card, Facts, Loading, Problem, State } from "../parts/basic";
+import { MachineChart } from "../parts/machine_chart";
 import { usePoll } from "../poll";
 import { getStatus, type Group, moodOf, type Rank, reasonOf, type Status, wordOf } from "../status";
 
@@ -58,6 +59,12 @@ function Shown({ status: { groups } }: { status: Status }) {
     <p class="lead">{ready} of {plural(groups.length, "group")} ready, {plural(ranks, "rank")} attached.
       {ranks > 0 && groups.every(({ ranks: shown }) => shown === undefined) && " A key with the scope admin sees the ranks' memory."}</p>
     <div class="grid">{groups.map((group) => <GroupCard key={group.group} group={group} />)}</div>
+    <div class="grid">{groups.filter(({ ranks: shown }) => shown !== undefined).flatMap(({ group }) => [
+      <MachineChart key={`${group} memory`} title={`Memory of ${group}`} of={{ of: "group", group }} names="memory/*"
+        label={(name) => name.replace(/^memory\/|_bytes$/g, "")} show={bytes} />,
+      <MachineChart key={`${group} work`} title={`Work of ${group}`} of={{ of: "group", group }} names="work/*"
+        label={(name) => name.replace(/^work\//, "").replaceAll("_", " ")} />,
+    ])}</div>
   </>;
 }
 
