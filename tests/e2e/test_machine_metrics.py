@@ -73,8 +73,9 @@ def test_a_tenant_has_its_share_and_no_other_tenants(lathe, api):
 
 
 def test_they_are_no_runs(api):
-    for run in ("machine:service", "machine:group/default"):
-        assert api.get(f"training_runs/{run.replace('/', '%2F')}/metrics").status_code == 404
+    assert api.get("training_runs/machine:service/metrics").status_code == 404
+    points = {"points": [{"name": "queue/waiting", "step": 1 << 60, "value": 1.0}]}
+    assert api.post("training_runs/machine:service/metrics", points).status_code == 404
 
 
 @pytest.mark.parametrize("params, words", [
