@@ -60,7 +60,7 @@ HOMES = {
     "gRPC": [
         r"libs/common/rpc/",
         r"services/[^/]+/(rpc|engine_client|dispatcher)/",
-        r"services/api-gateway/grpc/",
+        r"services/api-gateway/(events|grpc)/",
         r"services/api-gateway/testing/",  # a fake engine for tests
         r"tools/lathe/",
     ],
@@ -85,7 +85,7 @@ HOMES = {
     ],
     "simdjson": [r"services/api-gateway/json/"],
     "Boost.Asio": [
-        r"services/api-gateway/((auth|grpc|http|routes|engine_client|testing)/|(main|gateway)\.(h|cc)$)",
+        r"services/api-gateway/((auth|events|grpc|http|routes|engine_client|testing)/|(main|gateway)\.(h|cc)$)",
         r"libs/common/metrics/metrics_server(_test)?\.cc$",
     ],
     "yaml-cpp": [r"libs/common/config/"],

@@ -23,16 +23,21 @@ Gateway::Gateway(asio::io_context& io, Clock& clock, GatewayOptions options)
       engine_(options_.engine_addresses, Dialer(options_.engine_tls), options_.secret_file),
       watch_(io.get_executor(), engine_, options_.outage_grace),
       polls_(options_.limits.max_polls_per_key),
+      events_(io.get_executor(), engine_,
+              {.max_viewers = options_.limits.max_viewers,
+               .max_viewers_per_tenant = options_.limits.max_viewers_per_tenant}),
       archives_(options_.data_dir, options_.objects),
       credentials_(engine_, clock, options_.limits.max_failed_keys_per_minute,
                    options_.routes.public_url),
       sign_in_(engine_, clock, credentials_.failed_attempts(), options_.routes.public_url,
                options_.sign_in),
-      router_(AllRoutes({engine_, watch_, polls_, archives_, sign_in_,
+      router_(AllRoutes({engine_, watch_, polls_, events_, archives_, sign_in_,
+
                          [this] { return CheckReady(); }, options_.routes})),
       metrics_([this] {
         return GatewayGauges{.num_connections = server_.num_connections(),
                              .num_waiting_polls = polls_.num_waiting(),
+                             .num_viewers = events_.num_viewers(),
                              .num_watched_requests = watch_.num_subscriptions(),
                              .inflight_bytes = server_.budget().num_reserved(),
                              .max_inflight_bytes = server_.budget().max_bytes(),
@@ -132,6 +137,7 @@ void Gateway::Stop() {
           {{"connections", server_.num_connections()}, {"waiting_polls", polls_.num_waiting()}});
   server_.Drain();
   polls_.EndAll();
+  events_.EndAll();
   const auto deadline =
       std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.drain_timeout);
   // The shutdown waits for calls, so it may not hold up the threads that serve them.
@@ -152,6 +158,7 @@ void Gateway::AwaitConnections(std::chrono::steady_clock::time_point deadline) {
   }
   if (!is_grpc_open_ && (is_late || server_.num_connections() == 0)) {
     watch_.Stop();
+    events_.Stop();
     if (on_end_) on_end_();
     asio::post(pulse_timer_.get_executor(), [this] {
       is_pulse_over_ = true;

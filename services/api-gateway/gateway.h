@@ -18,6 +18,7 @@
 #include "services/api-gateway/auth/sign_in.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/events/event_hub.h"
 #include "services/api-gateway/grpc/grpc_server.h"
 #include "services/api-gateway/http/server.h"
 #include "services/api-gateway/metrics.h"
@@ -107,6 +108,7 @@ class Gateway {
   EngineClient engine_;
   WatchClient watch_;
   LongPollRegistry polls_;
+  EventHub events_;
   ArchiveFiles archives_;
   CredentialCache credentials_;
   SignIn sign_in_;

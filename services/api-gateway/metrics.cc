@@ -60,6 +60,8 @@ class GatewayMetrics::State : public prometheus::Registry {
                   static_cast<double>(gauges.num_connections));
     list.AddGauge("lathe_gateway_waiting_polls", "long polls that wait",
                   static_cast<double>(gauges.num_waiting_polls));
+    list.AddGauge("lathe_gateway_viewers", "clients that receive events",
+                  static_cast<double>(gauges.num_viewers));
     list.AddGauge("lathe_gateway_watched_requests", "requests that long polls wait for",
                   static_cast<double>(gauges.num_watched_requests));
     list.AddGauge("lathe_gateway_inflight_bytes", "memory reserved for the bodies of requests",

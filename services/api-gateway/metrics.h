@@ -16,6 +16,7 @@ namespace lathe::gateway {
 struct GatewayGauges {
   int64_t num_connections = 0;
   int64_t num_waiting_polls = 0;
+  int64_t num_viewers = 0;
   int64_t num_watched_requests = 0;
   int64_t inflight_bytes = 0;
   int64_t max_inflight_bytes = 0;

@@ -28,6 +28,12 @@ void AddLimits(OptionSet& set, HttpLimits& limits) {
           "maximum number of open connections from one address; 0: no limit per address");
   set.Add(&limits.max_polls_per_key, "gateway.max_polls_per_key", limits.max_polls_per_key,
           "maximum number of polls of one key that wait; further ones are answered 429");
+  set.Add(&limits.max_viewers, "gateway.max_viewers", limits.max_viewers,
+          "maximum number of clients that receive events; further ones are answered 503");
+  set.Add(&limits.max_viewers_per_tenant, "gateway.max_viewers_per_tenant",
+          limits.max_viewers_per_tenant,
+          "maximum number of clients of one tenant that receive events; further ones are answered "
+          "429");
   set.Add(&limits.max_failed_keys_per_minute, "gateway.max_failed_keys_per_minute",
           limits.max_failed_keys_per_minute,
           "refused keys of one address in a minute, after which the gateway checks its further "
@@ -61,6 +67,11 @@ absl::Status CheckLimits(const HttpLimits& limits) {
   if (limits.max_polls_per_key < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_polls_per_key is ", limits.max_polls_per_key, ", expected at least 1"));
+  }
+  if (limits.max_viewers < 1 || limits.max_viewers_per_tenant < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_viewers is ", limits.max_viewers, " and max_viewers_per_tenant ",
+                     limits.max_viewers_per_tenant, ", expected at least 1"));
   }
   if (limits.max_connections < 1 || limits.max_connections_per_address < 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -44,7 +44,9 @@
 #include "services/engine/rpc/archive.h"
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
+#include "services/engine/rpc/events_stream.h"
 #include "services/engine/rpc/groups_service.h"
+#include "services/engine/rpc/machine_series.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/sign_in_service.h"
@@ -378,10 +380,18 @@ std::optional<int> LoadKeys(const Settings& settings, KeyRing& keys) {
   return Fail(status, absl::IsInternal(status) ? kExitCannotCreate : kExitUnavailable);
 }
 
+// From here on, a signal lets accepted requests be committed first, if the database is available.
+void AwaitSignal(StopSignal& stop) {
+  stop.React(nullptr);
+  stop.WaitFor(absl::InfiniteDuration());
+  LogInfo("stopping");
+}
+
 // Ends the calls and streams that would keep the servers from shutting down.
-void EndCalls(Runtime& runtime, Dispatcher& dispatcher) {
+void EndCalls(Runtime& runtime, Dispatcher& dispatcher, EventsService& events) {
   runtime.ReleaseWaiters();
   dispatcher.EndStreams();
+  events.EndStreams();
   runtime.checkpoint_dirs().EndCalls();
 }
 
@@ -421,6 +431,7 @@ int Run(Settings settings, const sigset_t& signals) {
   AccountsService accounts(runtime, keys, reads, attached_groups);
   TracesService traces(runtime, keys, reads, opened.archive_key);
   MetricsService run_metrics(runtime, keys, reads);
+  EventsService events(runtime, keys, reads, attached_groups);
   CheckpointsService checkpoints(runtime, keys, reads, archives, audit);
   SignInService sign_in(runtime, keys, reads);
   UsersService users(keys, reads);
@@ -431,7 +442,7 @@ int Run(Settings settings, const sigset_t& signals) {
   }
   absl::StatusOr<Servers> servers = Servers::Start(
       settings.servers, {.engine = {&engine, &tenants, &streaming, &checkpoints, &accounts, &traces,
-                                    &run_metrics, &sign_in, &users, &groups},
+                                    &run_metrics, &sign_in, &users, &groups, &events},
                          .admin = admin,
                          .workers = dispatcher});
   if (!servers.ok()) {
@@ -440,15 +451,14 @@ int Run(Settings settings, const sigset_t& signals) {
   }
   ShowServing(settings, runtime, dispatcher, *servers, metrics, readiness);
   std::optional<Watches> watches(std::in_place, settings, runtime, store, metrics);
-  // From here on, a signal lets accepted requests be committed first, if the database is available.
-  stop.React(nullptr);
-  stop.WaitFor(absl::InfiniteDuration());
-  LogInfo("stopping");
+  std::optional<MachineSeries> machine(std::in_place, runtime, attached_groups);
+  AwaitSignal(stop);
   const PeriodicTask give_up("engine-give-up", kCommitGrace, [&store] { store.GiveUp(); });
+  machine.reset();
   watches.reset();
   readiness.Follow(nullptr);
   metrics.HideState();
-  EndCalls(runtime, dispatcher);
+  EndCalls(runtime, dispatcher, events);
   servers->Shutdown();
   runtime.Stop();
   if (leadership) leadership->Resign();

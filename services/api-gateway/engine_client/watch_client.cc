@@ -205,7 +205,7 @@ void WatchClient::Connect() {
   engine_.ReadSecret();
   // The stream has a connection of its own, so that updates do not wait behind large results.
   const std::shared_ptr<WatchStream> stream = WatchStream::Start(
-      engine_, engine_.dialer().Dial(address),
+      engine_, engine_.dialer().Dial(address), &EngineClient::AsyncStub::Watch,
       {[this] { OnConnected(); },
        [this](const v1::WatchResponse& response) { OnResponse(response); },
        [this, address](const grpc::Status& status) { OnDone(address, status); }});

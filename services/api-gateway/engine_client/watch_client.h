@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/api-gateway/engine_client/engine_client.h"
-#include "services/api-gateway/engine_client/watch_stream.h"
+#include "services/api-gateway/engine_client/engine_stream.h"
 
 namespace lathe::gateway {
 
@@ -77,6 +77,8 @@ class WatchClient {
   void Stop();
 
  private:
+  using WatchStream = EngineStream<v1::Engine, v1::WatchRequest, v1::WatchResponse>;
+
   struct Subscriber {
     std::string request_id;
     std::string api_key;

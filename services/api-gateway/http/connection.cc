@@ -342,6 +342,7 @@ asio::awaitable<bool> Connection::Write(Response response, bool keep_alive) {
   if (route_ != nullptr && route_->carries_notices) {
     context_.hooks.notices.AddTo(request_, response);
   }
+  keep_alive = keep_alive && !(response.stream && response.stream->is_endless);
   const std::string head = ResponseHead(response, keep_alive);
   const bool has_body = request_.method != "HEAD";
   const std::array<asio::const_buffer, 2> pieces = {
@@ -370,7 +371,7 @@ void Connection::ReportAnswer(int status, const std::string& request_id) {
 
 asio::awaitable<bool> Connection::WriteStream(const BodyStream& body) {
   int64_t num_left = body.num_bytes;
-  while (num_left > 0) {
+  while (num_left > 0 || body.is_endless) {
     stream_.NoTimeout();
     absl::StatusOr<std::string> piece = co_await body.next();
     if (!piece.ok() || piece->empty()) co_return false;

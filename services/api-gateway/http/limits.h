@@ -32,6 +32,10 @@ struct HttpLimits {
   // Most polls of one key that wait at a time. Any further poll is answered 429. Below
   // max_connections, so that one key cannot take all places.
   int64_t max_polls_per_key = 10'000;
+  // Most clients that receive events, in all and of one tenant. Any further one is answered 503 or
+  // 429.
+  int64_t max_viewers = 4000;
+  int64_t max_viewers_per_tenant = 1000;
 
   // Longest time between requests. Long, because a client that sends while the server closes must
   // repeat its request.

@@ -46,7 +46,9 @@ std::string ResponseHead(const Response& response, bool keep_alive) {
     if (!response.content_type.empty()) {
       absl::StrAppend(&head, "Content-Type: ", response.content_type, "\r\n");
     }
-    absl::StrAppend(&head, "Content-Length: ", num_bytes, "\r\n");
+    if (!response.stream || !response.stream->is_endless) {
+      absl::StrAppend(&head, "Content-Length: ", num_bytes, "\r\n");
+    }
   }
   absl::StrAppend(&head,
                   keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");

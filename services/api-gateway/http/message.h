@@ -71,6 +71,8 @@ struct Request {
 // error or an empty piece closes the connection.
 struct BodyStream {
   int64_t num_bytes = 0;
+  // True: the length is not known. The body ends with the connection.
+  bool is_endless = false;
   std::function<asio::awaitable<absl::StatusOr<std::string>>()> next;
 };
 

@@ -63,6 +63,15 @@ void AppendSeries(std::string& out, const v1::MetricSeries& series, bool has_buc
   out.push_back('}');
 }
 
+void AppendAll(std::string& out, const v1::QueryMetricsResponse& response, bool has_buckets) {
+  out.append("\"series\":[");
+  for (int i = 0; i < response.series_size(); ++i) {
+    if (i > 0) out.push_back(',');
+    AppendSeries(out, response.series(i), has_buckets);
+  }
+  out.append("],\"more_names\":").append(response.more_names() ? "true" : "false").append("}");
+}
+
 }  // namespace
 
 Json AppendedToJson(const v1::AppendMetricsResponse& response) {
@@ -72,12 +81,14 @@ Json AppendedToJson(const v1::AppendMetricsResponse& response) {
 std::string MetricsToJson(const v1::QueryMetricsResponse& response, bool has_buckets) {
   std::string out = "{";
   AppendText(out, "run_id", response.training_run_id());
-  out.append(",\"series\":[");
-  for (int i = 0; i < response.series_size(); ++i) {
-    if (i > 0) out.push_back(',');
-    AppendSeries(out, response.series(i), has_buckets);
-  }
-  out.append("],\"more_names\":").append(response.more_names() ? "true" : "false").append("}");
+  out.push_back(',');
+  AppendAll(out, response, has_buckets);
+  return out;
+}
+
+std::string MachineMetricsToJson(const v1::QueryMetricsResponse& response) {
+  std::string out = "{";
+  AppendAll(out, response, /*has_buckets=*/true);
   return out;
 }
 

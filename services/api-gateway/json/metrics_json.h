@@ -34,5 +34,7 @@ Json AppendedToJson(const v1::AppendMetricsResponse& response);
 // Writes the text directly: an answer may have hundreds of thousands of numbers. With
 // `has_buckets`, each series has its lists, also empty ones.
 std::string MetricsToJson(const v1::QueryMetricsResponse& response, bool has_buckets);
+// The same without a run, always with buckets.
+std::string MachineMetricsToJson(const v1::QueryMetricsResponse& response);
 
 }  // namespace lathe::gateway

@@ -3,23 +3,12 @@
 #include <string>
 #include <utility>
 
-#include "google/protobuf/repeated_field.h"
 #include "services/api-gateway/json/metadata_json.h"
 
 namespace lathe::gateway {
 namespace {
 
 Json TextOrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
-
-Json QueuesToJson(const google::protobuf::RepeatedPtrField<v1::OperationQueue>& queues) {
-  Json list = Json::array();
-  for (const v1::OperationQueue& queue : queues) {
-    list.push_back({{"operation", queue.operation()},
-                    {"waiting", queue.waiting()},
-                    {"running", queue.running()}});
-  }
-  return list;
-}
 
 // Members that v1::QueuedModel and v1::ModelStatus have in common.
 template <typename Model>
@@ -48,6 +37,18 @@ Json RankToJson(const v1::RankState& rank) {
           {"memory", rank.has_memory() ? MemoryToJson(rank.memory()) : Json(nullptr)}};
 }
 
+}  // namespace
+
+Json QueuesToJson(const google::protobuf::RepeatedPtrField<v1::OperationQueue>& queues) {
+  Json list = Json::array();
+  for (const v1::OperationQueue& queue : queues) {
+    list.push_back({{"operation", queue.operation()},
+                    {"waiting", queue.waiting()},
+                    {"running", queue.running()}});
+  }
+  return list;
+}
+
 Json GroupToJson(const v1::GroupState& group) {
   Json json = {{"group", group.group()},
                {"state", group.state()},
@@ -63,8 +64,6 @@ Json GroupToJson(const v1::GroupState& group) {
   for (const v1::RankState& rank : group.ranks()) json["ranks"].push_back(RankToJson(rank));
   return json;
 }
-
-}  // namespace
 
 Json GroupModelsToJson(const v1::ListGroupModelsResponse& response) {
   Json models = Json::array();

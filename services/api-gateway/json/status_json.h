@@ -1,6 +1,7 @@
 // The service's state for its tenants, as JSON.
 #pragma once
 
+#include "google/protobuf/repeated_field.h"
 #include "protos/lathe/v1/accounts.pb.h"
 #include "protos/lathe/v1/groups.pb.h"
 #include "services/api-gateway/json/parse_json.h"
@@ -27,5 +28,9 @@ Json ServiceStatusToJson(const v1::GetServiceStatusResponse& response);
 //    "models": [{"training_run_id": "…", "tenant": "lab", "state": "ready", "applied_seq": 4,
 //                "unsaved": true, "pending": 2, "group": "g", "move_to": null, "reason": null}]}
 Json GroupModelsToJson(const v1::ListGroupModelsResponse& response);
+
+// Parts of it.
+Json QueuesToJson(const google::protobuf::RepeatedPtrField<v1::OperationQueue>& queues);
+Json GroupToJson(const v1::GroupState& group);
 
 }  // namespace lathe::gateway

@@ -47,6 +47,31 @@ absl::StatusOr<v1::QueryMetricsRequest> QueryOf(const Request& request) {
   return message;
 }
 
+absl::StatusOr<v1::QueryMachineRequest> MachineQueryOf(const Request& request) {
+  v1::QueryMachineRequest message;
+  const auto group = request.QueryValue("group");
+  const std::string_view of = request.QueryValue("of").value_or(group ? "group" : "service");
+  if (of == "group" && group) {
+    message.set_group(std::string(*group));
+  } else if (of == "tenant") {
+    message.set_own_tenant(true);
+  } else if (of != "service") {
+    return WithDetail(absl::InvalidArgumentError("query parameter of must be service or tenant, or "
+                                                 "group, with a query parameter group"),
+                      "invalid_field", "of");
+  }
+  if (const auto names = request.QueryValue("names"); names && !names->empty()) {
+    for (const absl::string_view name : absl::StrSplit(AbslView(*names), ',')) {
+      message.add_names(std::string(name));
+    }
+  }
+  ASSIGN_OR_RETURN(const std::optional<int64_t> seconds, IntegerOf(request, "seconds"));
+  if (seconds) message.set_seconds(*seconds);
+  ASSIGN_OR_RETURN(const std::optional<int64_t> points, IntegerOf(request, "points"));
+  if (points) message.set_max_buckets(*points);
+  return message;
+}
+
 Response MetricsResponse(const v1::QueryMetricsRequest& request,
                          const v1::QueryMetricsResponse& answer) {
   const bool has_buckets = !request.has_max_buckets() || request.max_buckets() > 0;
@@ -80,6 +105,21 @@ std::vector<Route> MetricRoutes(const RouteContext& context) {
        .query = {"names", "from_step", "to_step", "points"},
        .answer = "QueryMetricsResponse",
        .handler = RpcRoute(context.engine, &MetricsStub::Query, QueryOf, MetricsResponse)},
+      {.method = "GET",
+       .pattern = "/api/v1/machine_metrics",
+       .tag = "metrics",
+       .summary = "Curves of the machine over time",
+       .description = "Queues of the service or of the own tenant; with scope admin also a group "
+                      "of workers: its memory by owner, its work, whether it is ready. A step is "
+                      "15 s, counted from the Unix epoch.",
+       .query = {"of", "group", "names", "seconds", "points"},
+       .answer = "MachineMetricsResponse",
+       .handler = RpcRoute(context.engine, &MetricsStub::QueryMachine, MachineQueryOf,
+                           [](const auto&, const v1::QueryMetricsResponse& answer) {
+                             Response response;
+                             response.body = MachineMetricsToJson(answer);
+                             return response;
+                           })},
   };
 }
 

@@ -12,6 +12,7 @@
 #include "services/api-gateway/auth/sign_in.h"
 #include "services/api-gateway/engine_client/engine_client.h"
 #include "services/api-gateway/engine_client/watch_client.h"
+#include "services/api-gateway/events/event_hub.h"
 #include "services/api-gateway/http/router.h"
 #include "services/api-gateway/routes/archive_files.h"
 #include "services/api-gateway/routes/long_poll_registry.h"
@@ -36,6 +37,7 @@ struct RouteContext {
   EngineClient& engine;
   WatchClient& watch;
   LongPollRegistry& polls;
+  EventHub& events;
   ArchiveFiles& archives;
   SignIn& sign_in;
   // Says why the gateway should get no more requests.
@@ -61,6 +63,7 @@ std::vector<Route> TraceRoutes(const RouteContext& context);
 std::vector<Route> MetricRoutes(const RouteContext& context);
 std::vector<Route> UserRoutes(const RouteContext& context);
 std::vector<Route> SignInRoutes(const RouteContext& context);
+std::vector<Route> EventRoutes(const RouteContext& context);
 std::vector<Route> DashboardRoutes(const RouteContext& context);
 
 // Appends the routes that describe all of `routes`.
@@ -78,7 +81,7 @@ inline std::vector<Route> AllRoutes(const RouteContext& context) {
   for (const auto list :
        {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
         FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
-        GroupRoutes, TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, DashboardRoutes}) {
+        GroupRoutes, TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, EventRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }

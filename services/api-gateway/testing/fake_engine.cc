@@ -69,6 +69,7 @@ void FakeEngine::StartServing() {
   AddListener(builder, address_);
   builder.RegisterService(this);
   for (grpc::Service* const service : more_) builder.RegisterService(service);
+  builder.RegisterService(&events_);
   server_ = builder.BuildAndStart();
 }
 

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "protos/lathe/v1/engine.grpc.pb.h"
+#include "services/api-gateway/testing/fake_events.h"
 
 namespace lathe::gateway {
 
@@ -30,6 +31,7 @@ class FakeEngine : public v1::Engine::Service {
   ~FakeEngine() override;
 
   const std::string& address() const { return address_; }
+  FakeEvents& events() { return events_; }
   // Stops the server and its streams. Accepted requests stay recorded.
   void StopServing();
   void StartServing();
@@ -110,6 +112,7 @@ class FakeEngine : public v1::Engine::Service {
   bool AwaitLocked(const absl::Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::vector<grpc::Service*> more_;
+  FakeEvents events_;
   std::string dir_;
   std::string address_;
   absl::Mutex mu_;

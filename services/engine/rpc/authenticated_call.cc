@@ -78,6 +78,13 @@ std::string_view UserSessionOf(const grpc::CallbackServerContext& context) {
   return MetadataOf(context, kUserSessionHeader);
 }
 
+absl::StatusOr<Caller> AuthenticateMessage(const KeyRing& keys, const std::string& credential,
+                                           Scopes needed) {
+  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(credential));
+  RETURN_IF_ERROR(CheckScopes(caller, needed, "the API key"));
+  return caller;
+}
+
 void RecordDeliveries(Runtime& runtime, const Caller& caller,
                       const grpc::CallbackServerContext& context) {
   const auto [begin, end] = context.client_metadata().equal_range(kDeliveredHeader);

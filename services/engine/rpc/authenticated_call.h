@@ -62,6 +62,10 @@ absl::StatusOr<std::optional<Caller>> AuthenticateReader(const KeyRing& keys,
                                                          const std::string& weights_access_token,
                                                          Scopes needed);
 
+// Returns the owner of a credential that came in a message of a stream.
+absl::StatusOr<Caller> AuthenticateMessage(const KeyRing& keys, const std::string& credential,
+                                           Scopes needed);
+
 // Authenticates a unary call, runs `read`, and ends the call with the resulting status. Reads
 // of the store belong into ReadCall.
 grpc::ServerUnaryReactor* AnswerCall(const KeyRing& keys, grpc::CallbackServerContext* context,

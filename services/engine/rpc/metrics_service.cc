@@ -11,7 +11,9 @@
 #include "libs/common/status_macros.h"
 #include "services/engine/rpc/authenticated_call.h"
 #include "services/engine/rpc/find_rows.h"
+#include "services/engine/rpc/machine_series.h"
 #include "services/engine/rpc/row_convert.h"
+#include "services/engine/rpc/run_reader.h"
 #include "services/engine/rpc/validate_metrics.h"
 #include "services/engine/series/chunk.h"
 #include "services/engine/series/metric_names.h"
@@ -21,10 +23,10 @@
 namespace lathe::engine {
 namespace {
 
-bool IsSelected(const v1::QueryMetricsRequest& request, const std::string& name) {
-  return request.names().empty() ||
-         std::any_of(request.names().begin(), request.names().end(),
-                     [&](const std::string& pattern) { return MatchesPattern(pattern, name); });
+bool IsSelected(const MetricPatterns& names, const std::string& name) {
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& pattern) {
+           return MatchesPattern(pattern, name);
+         });
 }
 
 void FillHead(const SeriesRow& row, v1::MetricSeries& series) {
@@ -47,46 +49,6 @@ void FillBuckets(const SeriesBuckets& read, v1::MetricSeries& series) {
     series.add_counts(bucket.count);
   }
 }
-
-// Reads the series of one run: what is folded, with what is pending applied to it.
-class RunReader {
- public:
-  // Pending batches are copied before the first read: a batch that is folded meanwhile is in both,
-  // and the series know which batches they have.
-  RunReader(Runtime& runtime, const std::string& run_id)
-      : store_(runtime.store()),
-        run_id_(run_id),
-        pending_(runtime.series_book().PendingOf(run_id)) {}
-
-  absl::StatusOr<RunSeries> Heads() {
-    ASSIGN_OR_RETURN(const std::optional<RunSeriesRow> row, store_.FindRunSeries(run_id_));
-    if (row) row_ = *row;
-    row_.run_id = run_id_;
-    ASSIGN_OR_RETURN(std::vector<SeriesRow> rows, store_.ListSeries(run_id_, /*with_tails=*/false));
-    RunSeries run(row_);
-    for (SeriesRow& one : rows) RETURN_IF_ERROR(run.Add(std::move(one)));
-    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun);
-    return run;
-  }
-
-  // Returns one metric with its tail. After Heads.
-  absl::StatusOr<Series> WithTail(const std::string& name) {
-    ASSIGN_OR_RETURN(std::optional<SeriesRow> row, store_.FindSeries(run_id_, name));
-    RunSeries run(row_);
-    if (row) RETURN_IF_ERROR(run.Add(*std::move(row)));
-    for (const RunBatch& batch : pending_) run.Apply(batch, kMaxSeriesPerRun, &name);
-    const auto found = run.series().find(name);
-    // Retention may have removed the run meanwhile.
-    if (found == run.series().end()) return absl::UnavailableError("the metrics have changed");
-    return found->second;
-  }
-
- private:
-  Store& store_;
-  const std::string run_id_;
-  const std::vector<RunBatch> pending_;
-  RunSeriesRow row_;
-};
 
 }  // namespace
 
@@ -150,6 +112,38 @@ MetricsService::Reactor* MetricsService::Query(Context* context,
                   });
 }
 
+MetricsService::Reactor* MetricsService::QueryMachine(Context* context,
+                                                      const v1::QueryMachineRequest* request,
+                                                      v1::QueryMetricsResponse* response) {
+  return ReadCall(reads_, keys_, context, "Metrics.QueryMachine",
+                  [this, request, response](const Caller& caller) {
+                    return ReadMachine(caller, *request, *response);
+                  });
+}
+
+absl::Status MetricsService::ReadMachine(const Caller& caller,
+                                         const v1::QueryMachineRequest& request,
+                                         v1::QueryMetricsResponse& response) const {
+  RETURN_IF_ERROR(ValidateMachineQuery(request));
+  std::string owner = kServiceSeries;
+  if (request.own_tenant()) owner = SeriesOfTenant(caller.tenant_id);
+  if (request.has_group()) {
+    if (!caller.scopes.HasAny(Scope::kAdmin)) {
+      return WithDetail(
+          absl::PermissionDeniedError("curves of a group of workers need the scope admin"),
+          "missing_scope", "group");
+    }
+    owner = SeriesOfGroup(request.group());
+  }
+  const absl::Time now = absl::FromUnixNanos(runtime_.NowNanos());
+  const int64_t seconds = request.has_seconds() ? request.seconds() : kDefaultMachineSeconds;
+  StepRange range;
+  range.from = MachineStepOf(now - absl::Seconds(seconds));
+  const int64_t max_buckets =
+      request.has_max_buckets() ? request.max_buckets() : kDefaultMachineBuckets;
+  return ReadSeries(owner, request.names(), range, max_buckets, response);
+}
+
 absl::Status MetricsService::Read(const Caller& caller, const v1::QueryMetricsRequest& request,
                                   v1::QueryMetricsResponse& response) const {
   RETURN_IF_ERROR(CheckRun(caller, request.training_run_id()));
@@ -158,11 +152,17 @@ absl::Status MetricsService::Read(const Caller& caller, const v1::QueryMetricsRe
   StepRange range;
   if (request.has_from_step()) range.from = request.from_step();
   if (request.has_to_step()) range.to = request.to_step();
-  RunReader reader(runtime_, request.training_run_id());
-  ASSIGN_OR_RETURN(const RunSeries run, reader.Heads());
   response.set_training_run_id(request.training_run_id());
+  return ReadSeries(request.training_run_id(), request.names(), range, max_buckets, response);
+}
+
+absl::Status MetricsService::ReadSeries(const std::string& owner, const MetricPatterns& names,
+                                        StepRange range, int64_t max_buckets,
+                                        v1::QueryMetricsResponse& response) const {
+  RunReader reader(runtime_, owner);
+  ASSIGN_OR_RETURN(const RunSeries run, reader.Heads());
   for (const auto& [name, head] : run.series()) {
-    if (!IsSelected(request, name)) continue;
+    if (!IsSelected(names, name)) continue;
     if (max_buckets == 0) {
       FillHead(head.row, *response.add_series());
       continue;

@@ -10,8 +10,11 @@
 #include "services/engine/auth/key_ring.h"
 #include "services/engine/rpc/read_threads.h"
 #include "services/engine/runtime/runtime.h"
+#include "services/engine/series/series_reader.h"
 
 namespace lathe::engine {
+
+using MetricPatterns = google::protobuf::RepeatedPtrField<std::string>;
 
 // Implements the service. Authenticates as EngineService does. Both calls may read the store, so
 // they run on the threads for reads, where each tenant has its share.
@@ -26,6 +29,8 @@ class MetricsService final : public v1::Metrics::CallbackService {
 
   Reactor* Append(Context* context, const v1::AppendMetricsRequest* request,
                   v1::AppendMetricsResponse* response) override;
+  Reactor* QueryMachine(Context* context, const v1::QueryMachineRequest* request,
+                        v1::QueryMetricsResponse* response) override;
   Reactor* Query(Context* context, const v1::QueryMetricsRequest* request,
                  v1::QueryMetricsResponse* response) override;
 
@@ -37,6 +42,12 @@ class MetricsService final : public v1::Metrics::CallbackService {
                                       const v1::AppendMetricsRequest& request) const;
   absl::Status Read(const Caller& caller, const v1::QueryMetricsRequest& request,
                     v1::QueryMetricsResponse& response) const;
+
+  absl::Status ReadMachine(const Caller& caller, const v1::QueryMachineRequest& request,
+                           v1::QueryMetricsResponse& response) const;
+  // Adds the metrics of `owner`, a run or as in machine_series.h, that `names` select.
+  absl::Status ReadSeries(const std::string& owner, const MetricPatterns& names, StepRange range,
+                          int64_t max_buckets, v1::QueryMetricsResponse& response) const;
 
   Runtime& runtime_;
   const KeyRing& keys_;

@@ -96,6 +96,11 @@ inline constexpr RpcRule kRpcRules[] = {
 
     {"Metrics.Append", Scope::kTrain},
     {"Metrics.Query", Scope::kRead},
+    // Curves of groups of workers need the scope admin too.
+    {"Metrics.QueryMachine", Scope::kRead},
+
+    // Each subscription carries its own viewer's key, with the scope `read`.
+    {"Events.Stream", Scopes(), /*is_open=*/true},
 
     {"Users.GetOwnSession", kAnyScope},
     {"Users.EndOwnSession", kAnyScope},

@@ -15,12 +15,6 @@
 namespace lathe::engine {
 namespace {
 
-void AddQueue(const QueueCount& count, v1::OperationQueue& proto) {
-  proto.set_operation(std::string(TraitsOf(count.kind).name));
-  proto.set_waiting(count.num_waiting);
-  proto.set_running(count.num_running);
-}
-
 // A tenant sees neither process ids nor how many requests of others a draining group holds.
 v1::GroupState ToTenantView(const v1::GroupStatus& group, bool with_ranks) {
   v1::GroupState proto;
@@ -84,6 +78,21 @@ void AddModels(Runtime& runtime, const Caller& caller, int64_t max_models,
 }
 
 }  // namespace
+
+void AddQueue(const QueueCount& count, v1::OperationQueue& proto) {
+  proto.set_operation(std::string(TraitsOf(count.kind).name));
+  proto.set_waiting(count.num_waiting);
+  proto.set_running(count.num_running);
+}
+
+std::vector<v1::GroupState> DescribeGroupStates(
+    Runtime& runtime, const std::vector<v1::GroupStatus>& attached_groups) {
+  std::vector<v1::GroupState> states;
+  for (const auto& [name, group] : DescribeGroups(runtime, attached_groups)) {
+    states.push_back(ToTenantView(group, /*with_ranks=*/false));
+  }
+  return states;
+}
 
 v1::GetServiceStatusResponse DescribeService(Runtime& runtime, const Caller& caller,
                                              int64_t max_models,

@@ -23,4 +23,9 @@ v1::GetServiceStatusResponse DescribeService(Runtime& runtime, const Caller& cal
                                              int64_t max_models,
                                              const std::vector<v1::GroupStatus>& attached_groups);
 
+// Returns the groups as a tenant sees them, without ranks.
+std::vector<v1::GroupState> DescribeGroupStates(
+    Runtime& runtime, const std::vector<v1::GroupStatus>& attached_groups);
+void AddQueue(const QueueCount& count, v1::OperationQueue& proto);
+
 }  // namespace lathe::engine

@@ -18,6 +18,8 @@ namespace {
 // Clocks of clients may be ahead by so much.
 constexpr absl::Duration kMaxAhead = absl::Hours(1);
 
+constexpr size_t kMaxGroupBytes = 256;
+
 constexpr char kNameForm[] = "1 to 64 characters of A-Z a-z 0-9 _ . / : -";
 
 // Returns the beginning of a client's text, with unprintable characters escaped.
@@ -85,7 +87,8 @@ absl::StatusOr<PointEntry> ValidatePoints(const v1::AppendMetricsRequest& reques
   return entry;
 }
 
-absl::Status ValidateQuery(const v1::QueryMetricsRequest& request) {
+template <typename Request>
+absl::Status ValidatePatterns(const Request& request) {
   if (request.names_size() > kMaxPatterns) {
     return Invalid(
         "bad_metric_name", "names",
@@ -97,6 +100,33 @@ absl::Status ValidateQuery(const v1::QueryMetricsRequest& request) {
                    absl::StrFormat("names has '%s' (%d bytes), expected %s and *",
                                    ShownName(pattern), pattern.size(), kNameForm));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMachineQuery(const v1::QueryMachineRequest& request) {
+  RETURN_IF_ERROR(ValidatePatterns(request));
+  if (request.group().size() > kMaxGroupBytes || request.group().find('\0') != std::string::npos) {
+    return Invalid("bad_group", "group",
+                   absl::StrFormat("group has %d bytes, limit is %d without a zero",
+                                   request.group().size(), kMaxGroupBytes));
+  }
+  if (request.has_seconds() &&
+      (request.seconds() < kMinMachineSeconds || request.seconds() > kMaxMachineSeconds)) {
+    return Invalid("bad_range", "seconds",
+                   absl::StrFormat("seconds is %d, expected %d to %d", request.seconds(),
+                                   kMinMachineSeconds, kMaxMachineSeconds));
+  }
+  if (request.has_max_buckets() &&
+      (request.max_buckets() < 1 || request.max_buckets() > kMaxBuckets)) {
+    return Invalid(
+        "bad_points", "points",
+        absl::StrFormat("points is %d, expected 1 to %d", request.max_buckets(), kMaxBuckets));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateQuery(const v1::QueryMetricsRequest& request) {
+  RETURN_IF_ERROR(ValidatePatterns(request));
   if (request.has_from_step() && request.has_to_step() && request.from_step() > request.to_step()) {
     return Invalid("bad_range", "from_step",
                    absl::StrFormat("from_step is %d, to_step is %d: expected at most that",

@@ -25,4 +25,11 @@ absl::StatusOr<PointEntry> ValidatePoints(const v1::AppendMetricsRequest& reques
 // Errors: bad_metric_name for a pattern, bad_range for steps, bad_points for the number of buckets.
 absl::Status ValidateQuery(const v1::QueryMetricsRequest& request);
 
+inline constexpr int64_t kMinMachineSeconds = 60;
+inline constexpr int64_t kMaxMachineSeconds = int64_t{400} * 24 * 3600;
+inline constexpr int64_t kDefaultMachineSeconds = 3600;
+inline constexpr int64_t kDefaultMachineBuckets = 240;
+// Errors as those of ValidateQuery.
+absl::Status ValidateMachineQuery(const v1::QueryMachineRequest& request);
+
 }  // namespace lathe::engine

@@ -1,6 +1,7 @@
 #include "services/engine/runtime/queue_view.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +105,38 @@ std::vector<QueueCount> QueueView::CountsOf(const std::string& tenant_id) {
 std::vector<QueueCount> QueueView::CountsOfAll() {
   absl::MutexLock lock(&mu_);
   return Listed(counts_);
+}
+
+QueueSums QueueView::SumOf(const Counts& counts) {
+  QueueSums sums;
+  for (const auto& [kind, count] : counts) {
+    sums.waiting += count.num_waiting;
+    sums.running += count.num_running;
+  }
+  return sums;
+}
+
+QueueSums QueueView::SumsOfAll() {
+  absl::MutexLock lock(&mu_);
+  return SumOf(counts_);
+}
+
+std::vector<TenantQueue> QueueView::Longest(size_t max_tenants) {
+  std::vector<TenantQueue> queues;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [tenant_id, counts] : tenant_counts_) {
+      queues.push_back({.tenant_id = tenant_id, .sums = SumOf(counts)});
+    }
+  }
+  const auto total = [](const TenantQueue& queue) {
+    return queue.sums.waiting + queue.sums.running;
+  };
+  const size_t num_kept = std::min(max_tenants, queues.size());
+  std::ranges::partial_sort(queues, queues.begin() + static_cast<int64_t>(num_kept),
+                            std::ranges::greater(), total);
+  queues.resize(num_kept);
+  return queues;
 }
 
 void QueueView::SetModelState(const NotifyModelState& state) {

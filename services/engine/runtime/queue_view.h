@@ -40,6 +40,16 @@ struct QueueCount {
   int64_t num_running = 0;
 };
 
+// Unfinished requests of all operations.
+struct QueueSums {
+  int64_t waiting = 0;
+  int64_t running = 0;
+};
+struct TenantQueue {
+  std::string tenant_id;
+  QueueSums sums = {};
+};
+
 // Tracks every unfinished request; it influences no decision. The core's thread and the callers
 // share its lock, so no function visits more than O(log n) requests. Thread-safe.
 class QueueView {
@@ -54,6 +64,10 @@ class QueueView {
   // Returns the counts that are not zero, of a tenant or of all of them.
   std::vector<QueueCount> CountsOf(const std::string& tenant_id);
   std::vector<QueueCount> CountsOfAll();
+  QueueSums SumsOfAll();
+  // Returns the tenants with the most unfinished requests, at most `max_tenants`. Visits each
+  // tenant that has one, so it is for rare calls.
+  std::vector<TenantQueue> Longest(size_t max_tenants);
 
   // Returns nullopt when the request is not unfinished.
   std::optional<QueuePlace> PlaceOf(const std::string& request_id, int64_t now);
@@ -86,6 +100,7 @@ class QueueView {
   // Adds to the counts of a request's tenant and of all.
   void CountLocked(const std::string& tenant_id, OperationKind kind, int64_t waiting,
                    int64_t running) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static QueueSums SumOf(const Counts& counts);
   static std::vector<QueueCount> Listed(const Counts& counts);
 
   // Returns the item of the same model that must end before `order` runs; nullptr: none.

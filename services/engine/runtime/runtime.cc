@@ -106,6 +106,7 @@ absl::Status Runtime::Start(WorkerSender& sender, StoredState state) {
           .on_points =
               [this](int64_t journal_id, const std::vector<PointEntryPtr>& entries) {
                 series_book_.OnDurable(journal_id, entries);
+                changes_.OnPoints(journal_id, entries);
               },
           .on_durable = [this](const std::vector<CommitLoop::Item>& items) { OnDurable(items); },
           .on_full = [this](const absl::Status& status) { OnFull(status); },
@@ -325,6 +326,7 @@ void Runtime::OnDurable(const CommitLoop::Item& item, int64_t now) {
       if (std::holds_alternative<PutSnapshot>(write)) FailPoint("engine.snapshot.committed");
       if (std::holds_alternative<PutVersion>(write)) FailPoint("engine.version.committed");
       directory_.Apply(write);
+      changes_.OnWrite(write);
       if (const std::string dir = DirNamedBy(write); !dir.empty()) checkpoint_dirs_->Keep(dir);
     }
   }

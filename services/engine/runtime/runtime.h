@@ -21,6 +21,7 @@
 #include "services/engine/core/core.h"
 #include "services/engine/runtime/bodies.h"
 #include "services/engine/runtime/call_table.h"
+#include "services/engine/runtime/change_log.h"
 #include "services/engine/runtime/checkpoint_dirs.h"
 #include "services/engine/runtime/commit_loop.h"
 #include "services/engine/runtime/directory.h"
@@ -156,6 +157,9 @@ class Runtime {
   // receives an Answer, on this thread or one of the runtime, which it must not block.
   void AppendPoints(PointEntry entry, CallTable::Callback done);
 
+  // Makes points of the engine's own series durable soon. Drops them if there is no room.
+  void AppendOwnPoints(PointEntryPtr entry);
+
   Bodies& bodies() { return bodies_; }
   Results& results() { return results_; }
   ResultHub& hub() { return hub_; }
@@ -166,6 +170,7 @@ class Runtime {
   const CoreOptions& core_options() const { return options_.core; }
   SessionTraces& traces() { return traces_; }
   SeriesBook& series_book() { return series_book_; }
+  ChangeLog& changes() { return changes_; }
   const SeriesOptions& series_options() const { return options_.series; }
   const ReplayDivergence& replay_divergence() const { return divergence_; }
   Store& store() { return store_; }
@@ -184,6 +189,10 @@ class Runtime {
     return queue_view_.CountsOf(tenant_id);
   }
   std::vector<QueueCount> AllQueues() { return queue_view_.CountsOfAll(); }
+  QueueSums AllQueueSums() { return queue_view_.SumsOfAll(); }
+  std::vector<TenantQueue> LongestQueues(size_t max_tenants) {
+    return queue_view_.Longest(max_tenants);
+  }
   // Returns the time since the core handled its last event. It gets one every second.
   absl::Duration CoreIdleTime() const;
   // Returns ResourceExhausted `disk_full`, naming the volume, while the store has no room for
@@ -279,6 +288,7 @@ class Runtime {
   QueueView queue_view_;
   ReplayDivergence divergence_;
   SeriesBook series_book_;
+  ChangeLog changes_;
   SeriesHeads series_heads_;
   Directory directory_;
   TenantRooms tenant_rooms_;

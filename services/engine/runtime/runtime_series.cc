@@ -111,4 +111,10 @@ void Runtime::AppendPoints(PointEntry entry, CallTable::Callback done) {
   calls_.Finish(answer);
 }
 
+void Runtime::AppendOwnPoints(PointEntryPtr entry) {
+  if (!options_.series.is_on() || is_disk_full_ || series_book_.is_full()) return;
+  // Refused while too many points of users wait, which is no error here.
+  commits_->TryEnqueue({.entry = std::move(entry), .on_durable = [] {}}).IgnoreError();
+}
+
 }  // namespace lathe::engine

@@ -144,7 +144,10 @@ absl::StatusOr<SeriesFold> SeriesFolder::Fold(const std::string& run_id,
   };
   ASSIGN_OR_RETURN(fold.chunks, RollUp(run->Seal(), read));
   fold.series = run->TakeChanged();
-  fold.dropped = ChunksToDrop(fold.chunks, options_.keep_points_per_series);
+  const int64_t keep_points = options_.keep_points_per_series;
+  fold.dropped = ChunksToDrop(fold.chunks, run_id.starts_with(kMachinePrefix)
+                                               ? std::min(kMachineKeepPoints, keep_points)
+                                               : keep_points);
   run->row().last_at = now_nanos_();
   fold.run = run->row();
   return fold;

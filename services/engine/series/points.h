@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lathe::engine {
@@ -62,6 +63,11 @@ struct RunBatch {
   int64_t journal_id = 0;
   std::vector<PointEntryPtr> entries;
 };
+
+// Series that are not a run's have names with this prefix in place of its id.
+inline constexpr std::string_view kMachinePrefix = "machine:";
+// Points of such a series that stay as they are: about nine days. Older ones are in buckets.
+inline constexpr int64_t kMachineKeepPoints = 50'000;
 
 // Approximate memory that an entry takes.
 inline int64_t MemoryOf(const PointEntry& entry) {

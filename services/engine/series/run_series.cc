@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "libs/common/status_macros.h"
 #include "services/engine/series/chunk.h"
@@ -109,6 +110,15 @@ std::vector<SeriesChunkRow> RunSeries::Seal() {
     series.tail.erase(series.tail.begin(), series.tail.begin() + static_cast<int64_t>(sealed));
   }
   return chunks;
+}
+
+std::vector<RunSeries::NewPoints> RunSeries::TakePoints() {
+  std::vector<NewPoints> taken;
+  for (auto& [name, series] : series_) {
+    if (series.tail.empty()) continue;
+    taken.push_back({.row = &series.row, .points = std::exchange(series.tail, {})});
+  }
+  return taken;
 }
 
 std::vector<SeriesRow> RunSeries::TakeChanged() {

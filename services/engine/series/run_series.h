@@ -40,6 +40,14 @@ class RunSeries {
   // Moves full chunks out of the tails. At least one point stays in each tail, because the newest
   // may be replaced.
   std::vector<SeriesChunkRow> Seal();
+  // Points of one metric. `row` is valid until the series change.
+  struct NewPoints {
+    const SeriesRow* row = nullptr;
+    std::vector<Point> points;
+  };
+  // Returns the points that the tails have, and empties the tails. For a reader that was given
+  // heads, and wants what was applied since the last call.
+  std::vector<NewPoints> TakePoints();
   // Returns the rows of the series that have changed since the last call.
   std::vector<SeriesRow> TakeChanged();
 

@@ -1,7 +1,9 @@
 // Points of the metrics that are on the screen. Charts that appear together share their questions.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "./api";
-import { kMaxSeriesWithPoints, queryMetrics, type Series, type StepRange } from "./metrics";
+import { onPoints } from "./live";
+import { withPoints } from "./live_points";
+import { kMaxSeriesWithPoints, queryMetrics, type Head, type Series, type StepRange } from "./metrics";
 import { askPatiently } from "./patience";
 
 // A chart is about as many pixels wide.
@@ -56,20 +58,48 @@ function loadSeries(runId: string, name: string, { from, to }: StepRange): Promi
   });
 }
 
+// All of what is wanted but its version.
+const subjectOf = (wanted: string): string => JSON.stringify((JSON.parse(wanted) as unknown[]).slice(0, 4));
+
 export interface Points {
   // By run; a run without the metric in the range is left out. Undefined: not known yet.
   series: Map<string, Series> | undefined;
   error: ApiError | undefined;
 }
 
+// What tells whether a series has newer points.
+export const versionOf = ({ count, last_step, last_value }: Head): string => `${count} ${last_step} ${last_value}`;
+
 // Loads a metric of some runs while `isWanted`, and again when `version` changes: what the caller
-// knows of the series' ends. Old points stay while newer ones are on their way.
+// knows of the series' ends, if the points that came by themselves do not reach them. Old points stay
+// while newer ones are on their way.
 export function usePoints(runIds: string[], name: string, range: StepRange, version: string, isWanted: boolean): Points {
   const [points, setPoints] = useState<Points>({ series: undefined, error: undefined });
   const shown = useRef("");
+  const latest = useRef<Map<string, Series> | undefined>(undefined);
+  latest.current = points.series;
   const wanted = JSON.stringify([runIds, name, range.from, range.to, version]);
   useEffect(() => {
+    if (!isWanted) return undefined;
+    const stops = runIds.map((id) => onPoints(id, (told) => {
+      const series = latest.current?.get(id);
+      const fresh = told?.series.find((one) => one.name === name);
+      if (series === undefined || fresh === undefined) return;
+      const longer = withPoints(series, fresh, range);
+      if (longer === undefined) return;
+      latest.current = new Map(latest.current).set(id, longer);
+      setPoints({ series: latest.current, error: undefined });
+    }));
+    return () => stops.forEach((stop) => stop());
+  }, [JSON.stringify([runIds, name, range.from, range.to]), isWanted]);
+  useEffect(() => {
     if (!isWanted || shown.current === wanted) return undefined;
+    // What has come by itself already needs no question.
+    const known = runIds.map((id) => latest.current?.get(id)).map((one) => one === undefined ? "" : versionOf(one)).join("\n");
+    if (shown.current !== "" && known === version && subjectOf(shown.current) === subjectOf(wanted)) {
+      shown.current = wanted;
+      return undefined;
+    }
     let isOver = false;
     const stop = askPatiently(async () => {
       const found = await Promise.all(runIds.map((id) => loadSeries(id, name, range)));

@@ -1,8 +1,9 @@
-// Data that is read again and again: with growing pauses while the server is away, and not at all
-// while nobody looks at the tab.
+// Data that is read again and again: when the server tells that it changes, now and then in any case,
+// with growing pauses while the server is away, and not at all while nobody looks at the tab.
 import { type Signal, signal, untracked, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { ApiError } from "./api";
+import { isLive, onChange, type Wake } from "./live";
 import { me } from "./session";
 
 export interface Polled<T> {
@@ -12,6 +13,8 @@ export interface Polled<T> {
 }
 
 const kMaxPauseMs = 30_000;
+// Changes come by themselves then, and this is for what they do not tell.
+const kLivePeriods = 4;
 
 // Views that wait for a server which does not answer.
 export const numWaiting = signal(0);
@@ -23,13 +26,18 @@ class Poll<T> {
   private timer = 0;
   private failures = 0;
   private isOver = false;
+  private askedAt = 0;
+  private isWoken = false;
+  private readonly stopListening: () => void;
   private readonly onVisible = (): void => { if (!document.hidden) this.ask(); };
 
   constructor(
     private readonly load: () => Promise<T>,
     private readonly periodMs: number,
     private readonly state: Signal<Polled<T>>,
+    private readonly wakes: Wake[],
   ) {
+    this.stopListening = wakes.length === 0 ? () => {} : onChange(wakes, () => this.onWake());
     document.addEventListener("visibilitychange", this.onVisible);
     addEventListener("online", this.onVisible);
     this.ask();
@@ -38,6 +46,7 @@ class Poll<T> {
   stop(): void {
     this.isOver = true;
     clearTimeout(this.timer);
+    this.stopListening();
     document.removeEventListener("visibilitychange", this.onVisible);
     removeEventListener("online", this.onVisible);
     this.count(0);
@@ -45,12 +54,22 @@ class Poll<T> {
 
   ask(): void {
     clearTimeout(this.timer);
+    this.askedAt = Date.now();
+    this.isWoken = false;
     void this.exchange();
+  }
+
+  // Asks at once after a change, and no more often than without such news.
+  private onWake(): void {
+    if (document.hidden || this.isWoken || this.failures > 0) return;
+    this.isWoken = true;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), Math.max(0, this.askedAt + this.periodMs - Date.now()));
   }
 
   private async exchange(): Promise<void> {
     const before = this.failures;
-    let pause = this.periodMs;
+    let pause = this.periodMs * (this.wakes.length > 0 && isLive.value ? kLivePeriods : 1);
     try {
       const data = await this.load();
       if (this.isOver) return;
@@ -67,7 +86,7 @@ class Poll<T> {
       const first = error.status === 0 ? 1000 : this.periodMs;
       pause = Math.max(error.retryAfterMs, spread(Math.min(kMaxPauseMs, first * 2 ** before)));
     }
-    if (document.hidden) return;
+    if (document.hidden || (this.isWoken && this.failures === 0)) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(), pause);
   }
@@ -78,9 +97,10 @@ class Poll<T> {
   }
 }
 
-// Loads at once, every `periodMs`, and when `subject` changes. The second result asks at once.
+// Loads at once, every `periodMs`, and when `subject` changes. With `wakes`, after their changes, and
+// else more seldom. The second result asks at once.
 export function usePoll<T>(subject: string, load: () => Promise<T>,
-    periodMs = 5000): [Polled<T>, () => void] {
+    periodMs = 5000, wakes: Wake[] = []): [Polled<T>, () => void] {
   const state = useSignal<Polled<T>>({ data: undefined, error: undefined });
   const wanted = useSignal(subject);
   const loader = useRef(load);
@@ -92,7 +112,7 @@ export function usePoll<T>(subject: string, load: () => Promise<T>,
     void wanted.value;
     if (!me.value) return undefined;
     state.value = { data: undefined, error: undefined };
-    const made = untracked(() => new Poll<T>(() => loader.current(), periodMs, state));
+    const made = untracked(() => new Poll<T>(() => loader.current(), periodMs, state, wakes));
     poll.current = made;
     return () => made.stop();
   });

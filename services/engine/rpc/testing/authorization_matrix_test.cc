@@ -16,6 +16,7 @@
 #include "libs/common/rpc/cluster_secret.h"
 #include "protos/lathe/v1/accounts.grpc.pb.h"
 #include "protos/lathe/v1/checkpoints.grpc.pb.h"
+#include "protos/lathe/v1/events.grpc.pb.h"
 #include "protos/lathe/v1/users.grpc.pb.h"
 #include "services/engine/rpc/testing/test_client.h"
 
@@ -29,9 +30,9 @@ using google::protobuf::ServiceDescriptor;
 // Services of engine.sock and grpc_listen. Admin and WorkerPool have their own sockets: Admin's is
 // limited to the service's user, WorkerPool's requires a secret in the first message.
 constexpr const char* kPublicServices[] = {
-    "lathe.v1.Engine",      "lathe.v1.Tenants",  "lathe.v1.Streaming",
-    "lathe.v1.Checkpoints", "lathe.v1.Accounts", "lathe.v1.Traces",
-    "lathe.v1.Metrics",     "lathe.v1.Users",    "lathe.v1.Groups"};
+    "lathe.v1.Engine",   "lathe.v1.Tenants", "lathe.v1.Streaming", "lathe.v1.Checkpoints",
+    "lathe.v1.Accounts", "lathe.v1.Traces",  "lathe.v1.Metrics",   "lathe.v1.Users",
+    "lathe.v1.Groups",   "lathe.v1.Events"};
 
 const std::vector<std::string> kAllScopes = {"train", "sample", "read", "checkpoints:write"};
 const std::vector<std::string> kAdmin = {"admin"};
@@ -133,6 +134,8 @@ const std::vector<Row>& Matrix() {
       {"ResumeGroup", kOperator, "group: 'g0'"},
       {"RemoveGroup", kOperator, "group: 'g0'"},
       {"MoveModel", kOperator, "model_id: '$M' group: 'g0'"},
+      {"QueryMachine", kRead, "own_tenant: true"},
+      {"Stream", kRead, "subscribe { subscription_id: 1 training_run_id: '$M' api_key: '$KEY' }"},
       {"PublishCheckpoint", kWrite, "tinker_path: '$P' public: false"},
       // These end the owner's objects, so they come last.
       {"DeleteCheckpoint", kWrite, "tinker_path: '$P'"},
@@ -274,6 +277,14 @@ class World {
     if (status.ok() && method.output_type() == v1::WatchResponse::descriptor() &&
         in_band.ParseFromString(bytes) && in_band.has_error()) {
       return FromErrorProto(in_band.error());
+    }
+    v1::EventsResponse event;
+    if (status.ok() && method.output_type() == v1::EventsResponse::descriptor() &&
+        event.ParseFromString(bytes) && event.has_refused()) {
+      const v1::Error& error = event.refused().error();
+      return WithDetail(absl::Status(static_cast<absl::StatusCode>(event.refused().grpc_status()),
+                                     error.message()),
+                        error.code(), error.field());
     }
     return status;
   }

@@ -55,6 +55,9 @@ void TestEngine::Start(size_t max_waiting_calls) {
   p.traces = std::make_unique<TracesService>(*p.runtime, *p.keys, *p.reads,
                                              *p.store->Secret("archive_signing_key"));
   p.metrics = std::make_unique<MetricsService>(*p.runtime, *p.keys, *p.reads);
+  p.events = std::make_unique<EventsService>(
+      *p.runtime, *p.keys, *p.reads,
+      [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   p.checkpoints =
       std::make_unique<CheckpointsService>(*p.runtime, *p.keys, *p.reads, *p.archives, *p.audit);
   p.sign_in = std::make_unique<SignInService>(*p.runtime, *p.keys, *p.reads);
@@ -64,13 +67,13 @@ void TestEngine::Start(size_t max_waiting_calls) {
       *p.runtime, *p.keys, *p.reads,
       [dispatcher = p.dispatcher.get()] { return dispatcher->DescribeGroups(); });
   REQUIRE(p.runtime->Start(*p.dispatcher).ok());
-  absl::StatusOr<Servers> servers =
-      Servers::Start({.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
-                     {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(),
-                                 p.checkpoints.get(), p.accounts.get(), p.traces.get(),
-                                 p.metrics.get(), p.sign_in.get(), p.users.get(), p.groups.get()},
-                      .admin = *p.admin,
-                      .workers = *p.dispatcher});
+  absl::StatusOr<Servers> servers = Servers::Start(
+      {.run_dir = dir_.path().string(), .grpc_listen = "127.0.0.1:0"},
+      {.engine = {p.engine.get(), p.tenants.get(), p.streaming.get(), p.checkpoints.get(),
+                  p.accounts.get(), p.traces.get(), p.metrics.get(), p.sign_in.get(), p.users.get(),
+                  p.groups.get(), p.events.get()},
+       .admin = *p.admin,
+       .workers = *p.dispatcher});
   INFO(servers.status());
   REQUIRE(servers.ok());
   p.servers = std::make_unique<Servers>(*std::move(servers));
@@ -94,6 +97,7 @@ void TestEngine::Stop() {
   if (!parts_) return;
   parts_->runtime->ReleaseWaiters();
   parts_->dispatcher->EndStreams();
+  parts_->events->EndStreams();
   parts_->servers->Shutdown();
   parts_->runtime->Stop();
   // Destroy in the reverse order of construction.
@@ -107,6 +111,7 @@ void TestEngine::Stop() {
   parts_->streaming.reset();
   parts_->traces.reset();
   parts_->metrics.reset();
+  parts_->events.reset();
   parts_->checkpoints.reset();
   parts_->engine.reset();
   parts_->reads.reset();

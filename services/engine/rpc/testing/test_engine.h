@@ -23,6 +23,7 @@
 #include "services/engine/rpc/checkpoints_service.h"
 #include "services/engine/rpc/engine_service.h"
 #include "services/engine/rpc/groups_service.h"
+#include "services/engine/rpc/events_stream.h"
 #include "services/engine/rpc/metrics_service.h"
 #include "services/engine/rpc/servers.h"
 #include "services/engine/rpc/sign_in_service.h"
@@ -99,6 +100,7 @@ class TestEngine {
     std::unique_ptr<SignInService> sign_in;
     std::unique_ptr<UsersService> users;
     std::unique_ptr<GroupsService> groups;
+    std::unique_ptr<EventsService> events;
     std::unique_ptr<AdminService> admin;
     std::unique_ptr<Servers> servers;
   };

@@ -44,7 +44,7 @@ function Shown({ data, changed }: { data: Listed; changed: () => void }) {
 }
 
 export function Checkpoints() {
-  const [{ data, error }, again] = usePoll("checkpoints", load, kPollMs);
+  const [{ data, error }, again] = usePoll("checkpoints", load, kPollMs, ["checkpoints"]);
   return <>
     <h1>Checkpoints</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

@@ -139,7 +139,7 @@ function Nothing() {
 export function Compare() {
   const all = idsOf(place.value.query);
   const ids = all.slice(0, kMaxRuns);
-  const [{ data, error }] = usePoll(`compare ${ids.join(",")}`, () => load(ids), kPollMs);
+  const [{ data, error }] = usePoll(`compare ${ids.join(",")}`, () => load(ids), kPollMs, ids.map((run) => ({ run })));
   return <>
     <h1>Compare</h1>
     {all.length > kMaxRuns && <p role="alert">{number(all.length)} runs are too many: these are the first {kMaxRuns}.</p>}

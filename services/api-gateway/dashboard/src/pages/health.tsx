@@ -59,7 +59,7 @@ function Shown({ data }: { data: Loaded }) {
 }
 
 export function Health() {
-  const [{ data, error }] = usePoll("health", load);
+  const [{ data, error }] = usePoll("health", load, 5000, ["workers"]);
   return <>
     <h1>Health</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

@@ -114,7 +114,7 @@ function Usage() {
 }
 
 export function Overview() {
-  const [{ data, error }] = usePoll("overview", load);
+  const [{ data, error }] = usePoll("overview", load, 5000, ["runs", "checkpoints", "workers"]);
   return <>
     <h1>Overview</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

@@ -2,6 +2,7 @@
 import { namesOf, type Session } from "../api";
 import { number, plural } from "../format";
 import { Card, Figures, Loading, Problem, State } from "../parts/basic";
+import { MachineChart } from "../parts/machine_chart";
 import { Table } from "../parts/table";
 import { usePoll } from "../poll";
 import { runAddress } from "../router";
@@ -66,7 +67,7 @@ function Models({ data: { status, sessions } }: { data: Loaded }) {
 }
 
 export function Queue() {
-  const [{ data, error }] = usePoll("queue", load);
+  const [{ data, error }] = usePoll("queue", load, 2000, ["queue", "runs"]);
   return <>
     <h1>Queue</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
@@ -74,6 +75,12 @@ export function Queue() {
       {data.status.refusal !== null && <p role="alert">No work is accepted: {data.status.refusal}</p>}
       <Sums status={data.status} />
       <Operations status={data.status} />
+      <div class="grid">
+        <MachineChart title="Queue" of={{ of: "service" }} names="queue/waiting,queue/running" label={(name) => name.replace("queue/", "")} />
+        <MachineChart title="Yours" of={{ of: "tenant" }} names="queue/waiting,queue/running" label={(name) => name.replace("queue/", "")} />
+        <MachineChart title="Your share" of={{ of: "tenant" }} names="queue/share" label={() => "of all unfinished"}
+          show={(share) => `${number(100 * share)} %`} />
+      </div>
       <Models data={data} />
     </>}
   </>;

@@ -9,6 +9,7 @@ import { CheckpointTable } from "../parts/checkpoint_table";
 import { Card, Copied, Facts, Figures, Loading, Problem, State, Time } from "../parts/basic";
 import { MetricGroups } from "../parts/metric_groups";
 import { Table } from "../parts/table";
+import { useLiveHeads } from "../live_points";
 import { usePoll } from "../poll";
 import { place, runAddress } from "../router";
 import { type Asked, listRequests, type Requests } from "../requests";
@@ -141,7 +142,7 @@ function RequestTable({ requests }: { requests: Requests }) {
 }
 
 function Checkpoints({ id }: { id: string }) {
-  const [{ data, error }, again] = usePoll(id, () => listRunCheckpoints(id));
+  const [{ data, error }, again] = usePoll(id, () => listRunCheckpoints(id), 5000, ["checkpoints"]);
   if (data === undefined) return error === undefined ? <Loading /> : <Problem error={error} />;
   if (data.length === 0) {
     return <Card title="No checkpoints"><p><code>save_state</code> and <code>save_weights_for_sampler</code> make them.</p></Card>;
@@ -172,7 +173,8 @@ function Tab({ name, id, data }: { name: string; id: string; data: Loaded }) {
   return <Charts id={id} data={data} />;
 }
 
-function Shown({ id, data }: { id: string; data: Loaded }) {
+function Shown({ id, data: read }: { id: string; data: Loaded }) {
+  const data = { ...read, metrics: useLiveHeads(id, read.metrics) };
   const tab = place.value.query.get("tab") ?? "";
   const { mood, word } = stateOf(data.run, data.sessions);
   return <>
@@ -191,7 +193,7 @@ function Shown({ id, data }: { id: string; data: Loaded }) {
 }
 
 export function Run({ id }: { id: string }) {
-  const [{ data, error }] = usePoll(id, () => load(id));
+  const [{ data, error }] = usePoll(id, () => load(id), 5000, [{ run: id }]);
   return <>
     {data === undefined && <h1>{id}</h1>}
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

@@ -127,7 +127,7 @@ function Shown({ data }: { data: Listed }) {
 }
 
 export function Runs() {
-  const [{ data, error }] = usePoll("runs", load, kPollMs);
+  const [{ data, error }] = usePoll("runs", load, kPollMs, ["runs", "checkpoints"]);
   return <>
     <h1>Runs</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}

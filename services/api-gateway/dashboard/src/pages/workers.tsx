@@ -4,6 +4,7 @@ import { getOwnKey } from "../api";
 import { bytes, number, plural } from "../format";
 import { Card, Facts, Loading, Problem, State } from "../parts/basic";
 import { GroupActions } from "../parts/group_actions";
+import { MachineChart } from "../parts/machine_chart";
 import { usePoll } from "../poll";
 import { getStatus, type Group, moodOf, type Rank, reasonOf, type Status, wordOf } from "../status";
 
@@ -72,11 +73,17 @@ function Shown(props: ShownProps) {
     <p class="lead">{ready} of {plural(groups.length, "group")} ready, {plural(ranks, "rank")} attached.
       {ranks > 0 && groups.every(({ ranks: shown }) => shown === undefined) && " A key with the scope admin sees the ranks' memory."}</p>
     <div class="grid">{groups.map((group) => <GroupCard key={group.group} group={group} {...props} />)}</div>
+    <div class="grid">{groups.filter(({ ranks: shown }) => shown !== undefined).flatMap(({ group }) => [
+      <MachineChart key={`${group} memory`} title={`Memory of ${group}`} of={{ of: "group", group }} names="memory/*"
+        label={(name) => name.replace(/^memory\/|_bytes$/g, "")} show={bytes} />,
+      <MachineChart key={`${group} work`} title={`Work of ${group}`} of={{ of: "group", group }} names="work/*"
+        label={(name) => name.replace(/^work\//, "").replaceAll("_", " ")} />,
+    ])}</div>
   </>;
 }
 
 export function Workers() {
-  const [{ data, error }, again] = usePoll("workers", () => getStatus(1));
+  const [{ data, error }, again] = usePoll("workers", () => getStatus(1), 5000, ["workers"]);
   const [{ data: own }] = usePoll("own key", getOwnKey, kScopesMs);
   return <>
     <h1>Workers</h1>

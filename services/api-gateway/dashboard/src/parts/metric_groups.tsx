@@ -1,6 +1,7 @@
 // All metrics of one or more runs as charts, in groups by what their names begin with.
 import { filterOf, LookControls, lookOf, rangeOf } from "../charts/look_controls";
 import { number, plural } from "../format";
+import { versionOf } from "../metric_loader";
 import { byImportance, groupOf, type Head, type Metrics } from "../metrics";
 import { place, setQuery } from "../router";
 import { MetricCard, type MetricRun } from "./metric_card";
@@ -48,9 +49,6 @@ function groupsOf(metrics: Metric[]): Group[] {
   return [...groups.values()];
 }
 
-const versionOf = ({ of }: Metric): string =>
-  of.map(({ head }) => `${head.count} ${head.last_step} ${head.last_time}`).join("\n");
-
 // A single run's charts differ in colour by name, so that a metric keeps its colour.
 function placeOf(name: string): number {
   let hash = 0;
@@ -67,7 +65,7 @@ function GroupOfCharts({ group: { name, metrics }, isOpen, isOneRun }: { group: 
   return <details class="group" open={isOpen}>
     <summary><h2>{name === "" ? "Training" : name}</h2> <span class="muted">{plural(metrics.length, "metric")}</span></summary>
     <div class="grid">{metrics.map((metric) => <MetricCard key={metric.name} name={metric.name} unit={metric.unit}
-      runs={runsOf(metric)} version={versionOf(metric)} look={look} range={range} />)}</div>
+      runs={runsOf(metric)} version={metric.of.map(({ head }) => versionOf(head)).join("\n")} look={look} range={range} />)}</div>
   </details>;
 }
 

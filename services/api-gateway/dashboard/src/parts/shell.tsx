@@ -30,6 +30,7 @@ function Who({ who }: { who: Me }) {
     </div>
   </details>;
 }
+import { Incident } from "./incident";
 
 function Bar() {
   const [first = ""] = place.value.segments;
@@ -77,6 +78,7 @@ export function Shell({ title, children }: { title: string; children: ComponentC
     <div aria-live="polite">
       {numWaiting.value > 0 && <p class="notice">The server does not answer. What you see may be old; the page asks again.</p>}
     </div>
+    <div aria-live="polite"><Incident /></div>
     <main id="main" ref={main} tabIndex={-1}>{children}</main>
     {isHelpOpen.value && <Help />}
   </>;
