@@ -14,7 +14,7 @@ RECORDER = """(() => {
   window.asked = [];
   window.fetch = (path, options) => {
     window.asked.push(decodeURIComponent(path));
-    if (%s && path.startsWith('/api/v1/events')) {
+    if (%s && path.startsWith('/ui/api/v1/events')) {
       return Promise.resolve(new Response('{}', {status: 503}));
     }
     return fetchReal(path, options);
@@ -51,7 +51,7 @@ def opened(browser, lathe, run, refused=False):
 @pytest.fixture
 def page(browser, lathe, run):
     page = opened(browser, lathe, run)
-    page.wait_for("window.asked.some((path) => path.startsWith('/api/v1/events') && path.includes('train'))")
+    page.wait_for("window.asked.some((path) => path.startsWith('/ui/api/v1/events') && path.includes('train'))")
     yield page
     assert page.evaluate("window.isTheSamePage"), "the page was loaded again"
     page.close()

@@ -80,8 +80,8 @@ std::string_view UserSessionOf(const grpc::CallbackServerContext& context) {
 
 absl::StatusOr<Caller> AuthenticateMessage(const KeyRing& keys, const std::string& credential,
                                            Scopes needed) {
-  ASSIGN_OR_RETURN(Caller caller, keys.Authenticate(credential));
-  RETURN_IF_ERROR(CheckScopes(caller, needed, "the API key"));
+  ASSIGN_OR_RETURN(Caller caller, keys.AuthenticateAny(credential));
+  RETURN_IF_ERROR(CheckScopes(caller, needed, caller.has_session ? "the session" : "the API key"));
   return caller;
 }
 

@@ -78,7 +78,9 @@ void EventsStream::Subscribe(const v1::EventsRequest::Subscribe& subscribe) {
           subscription_id, is_full ? absl::ResourceExhaustedError("too many subscriptions")
                                    : absl::InvalidArgumentError("the subscription id is taken")));
     }
-    subscriptions_[subscription_id].api_key = subscribe.api_key();
+    Subscription& subscription = subscriptions_[subscription_id];
+    subscription.api_key = subscribe.api_key();
+    subscription.tenant_id = caller->tenant_id;
   }
   feeds_.Join(caller->tenant_id, subscribe.training_run_id(), shared_from_this(),
               [weak = weak_from_this(), subscription_id](const absl::StatusOr<int64_t>& feed_id) {
@@ -118,20 +120,33 @@ void EventsStream::Unsubscribe(int64_t subscription_id) {
 }
 
 void EventsStream::CheckKeys() {
-  std::vector<std::pair<int64_t, std::string>> credentials;
+  struct Checked {
+    int64_t id;
+    std::string credential;
+    std::string tenant_id;
+  };
+  std::vector<Checked> all;
   {
     absl::MutexLock lock(&mu_);
     for (const auto& [id, subscription] : subscriptions_) {
-      credentials.emplace_back(id, subscription.api_key);
+      all.push_back({id, subscription.api_key, subscription.tenant_id});
     }
   }
-  std::map<std::string, absl::Status> checked;
-  for (const auto& [id, credential] : credentials) {
-    const auto [found, is_new] = checked.try_emplace(credential);
-    if (is_new) found->second = AuthenticateMessage(keys_, credential, Scope::kRead).status();
-    if (found->second.ok()) continue;
+  std::map<std::string, absl::StatusOr<Caller>> callers;
+  for (const auto& [id, credential, tenant_id] : all) {
+    auto found = callers.find(credential);
+    if (found == callers.end()) {
+      absl::StatusOr<Caller> caller = AuthenticateMessage(keys_, credential, Scope::kRead);
+      found = callers.emplace(credential, std::move(caller)).first;
+    }
+    absl::Status status = found->second.status();
+    // A user may have come to another tenant since.
+    if (status.ok() && found->second->tenant_id != tenant_id) {
+      status = absl::UnauthenticatedError("the session is of another tenant now");
+    }
+    if (status.ok()) continue;
     Unsubscribe(id);
-    Refuse(id, found->second);
+    Refuse(id, status);
   }
 }
 

@@ -48,6 +48,7 @@ class EventsStream final : public grpc::ServerBidiReactor<v1::EventsRequest, v1:
  private:
   struct Subscription {
     std::string api_key;
+    std::string tenant_id;  // of the credential's owner, when the subscription began
     int64_t feed_id = 0;  // 0: not known yet
   };
 

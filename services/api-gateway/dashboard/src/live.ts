@@ -1,7 +1,7 @@
 // What the server tells by itself: one stream of events for the whole tab. Polling goes on without it,
 // and is slower while it is there.
 import { effect, signal } from "@preact/signals";
-import { key } from "./session";
+import { me } from "./session";
 
 // Kinds of changes, or the points and changes of one run.
 export type Topic = "runs" | "checkpoints" | "queue" | "workers";
@@ -171,11 +171,11 @@ class Connection {
   // Reads until the stream ends. Returns the time for which the server does not want to be asked.
   private async read(): Promise<number> {
     this.runs = wantedRuns();
-    const headers: Record<string, string> = { "X-API-Key": key.value };
+    const headers: Record<string, string> = {};
     if (this.lastId !== "") headers["Last-Event-ID"] = this.lastId;
-    const address = `/api/v1/events?runs=${encodeURIComponent(this.runs)}`;
+    const address = `/ui/api/v1/events?runs=${encodeURIComponent(this.runs)}`;
     this.watch();
-    const response = await fetch(address, { headers, cache: "no-store", signal: this.stop.signal });
+    const response = await fetch(address, { headers, cache: "no-store", credentials: "same-origin", redirect: "error", signal: this.stop.signal });
     // A server that refuses is polled; a run that is not there makes it refuse.
     if (!response.ok || response.body === null) {
       return response.status === 503 || response.status === 0 ? 1000 * Number(response.headers.get("Retry-After") ?? 0) : kMaxPauseMs;
@@ -214,7 +214,7 @@ const wantedRuns = (): string => [...pointListeners.keys()].slice(0, kMaxRuns).s
 function gather(): void {
   clearTimeout(gathering);
   gathering = setTimeout(() => {
-    const isWanted = key.value !== "" && (listeners.size > 0 || pointListeners.size > 0);
+    const isWanted = Boolean(me.value) && (listeners.size > 0 || pointListeners.size > 0);
     if (!isWanted) {
       connection?.end();
       connection = undefined;
@@ -227,8 +227,8 @@ function gather(): void {
 }
 
 effect(() => {
-  void key.value;
-  // Another key sees other things.
+  void me.value;
+  // Another session sees other things.
   connection?.end();
   connection = undefined;
   gather();

@@ -1,14 +1,12 @@
 // Groups of workers: for administrators with the memory of their ranks, for operators with what they
 // can do.
-import { getOwnKey } from "../api";
 import { bytes, number, plural } from "../format";
 import { Card, Facts, Loading, Problem, State } from "../parts/basic";
 import { GroupActions } from "../parts/group_actions";
 import { MachineChart } from "../parts/machine_chart";
 import { usePoll } from "../poll";
+import { isOperator } from "../session";
 import { getStatus, type Group, moodOf, type Rank, reasonOf, type Status, wordOf } from "../status";
-
-const kScopesMs = 60_000;
 
 type Memory = NonNullable<Rank["memory"]>;
 
@@ -84,10 +82,9 @@ function Shown(props: ShownProps) {
 
 export function Workers() {
   const [{ data, error }, again] = usePoll("workers", () => getStatus(1), 5000, ["workers"]);
-  const [{ data: own }] = usePoll("own key", getOwnKey, kScopesMs);
   return <>
     <h1>Workers</h1>
     {error !== undefined && <Problem error={error} isOverData={data !== undefined} />}
-    {data === undefined ? error === undefined && <Loading /> : <Shown status={data} isOperator={own?.scopes.includes("operator") === true} changed={again} />}
+    {data === undefined ? error === undefined && <Loading /> : <Shown status={data} isOperator={isOperator()} changed={again} />}
   </>;
 }
