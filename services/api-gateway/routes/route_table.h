@@ -78,10 +78,10 @@ std::string OpenApiDocument(const std::vector<Route>& routes);
 
 inline std::vector<Route> AllRoutes(const RouteContext& context) {
   std::vector<Route> all;
-  for (const auto list :
-       {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes, SamplingRoutes,
-        FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes, TenantRoutes, AccountRoutes,
-        GroupRoutes, TraceRoutes, MetricRoutes, UserRoutes, SignInRoutes, EventRoutes, DashboardRoutes}) {
+  for (const auto list : {ServiceRoutes, SessionRoutes, ModelRoutes, TrainingRoutes, WeightsRoutes,
+                          SamplingRoutes, FutureRoutes, CompletionRoutes, RunRoutes, ArchiveRoutes,
+                          TenantRoutes, AccountRoutes, GroupRoutes, TraceRoutes, MetricRoutes,
+                          UserRoutes, SignInRoutes, EventRoutes, DashboardRoutes}) {
     std::vector<Route> routes = list(context);
     std::move(routes.begin(), routes.end(), std::back_inserter(all));
   }

@@ -49,7 +49,7 @@ class EventsStream final : public grpc::ServerBidiReactor<v1::EventsRequest, v1:
   struct Subscription {
     std::string api_key;
     std::string tenant_id;  // of the credential's owner, when the subscription began
-    int64_t feed_id = 0;  // 0: not known yet
+    int64_t feed_id = 0;    // 0: not known yet
   };
 
   EventsStream(EventFeeds& feeds, const KeyRing& keys, int64_t term)
