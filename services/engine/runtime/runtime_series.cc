@@ -112,7 +112,9 @@ void Runtime::AppendPoints(PointEntry entry, CallTable::Callback done) {
 }
 
 void Runtime::AppendOwnPoints(PointEntryPtr entry) {
-  if (!options_.series.is_on() || is_disk_full_ || series_book_.is_full()) return;
+  if (!options_.series.is_on() || is_disk_full_ || series_book_.is_full(entry->tenant_id)) {
+    return;
+  }
   // Refused while too many points of users wait, which is no error here.
   commits_->TryEnqueue({.entry = std::move(entry), .on_durable = [] {}}).IgnoreError();
 }
