@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -209,19 +208,13 @@ v1::Quota EffectiveQuota(const Runtime& runtime, const QuotaRow& row) {
 
 absl::StatusOr<v1::ListTenantsResponse> DescribeTenants(Runtime& runtime,
                                                         std::span<const TenantRow> tenants) {
-  std::map<std::string, int64_t> adapters;
-  for (const ModelRow& model : tenants.size() == 1
-                                   ? runtime.directory().LiveModelsOf(tenants.front().tenant_id)
-                                   : runtime.directory().LiveModels()) {
-    ++adapters[model.tenant_id];
-  }
   v1::ListTenantsResponse response;
   for (const TenantRow& row : tenants) {
     v1::TenantInfo* const tenant = response.add_tenants();
     tenant->set_name(row.name);
     *tenant->mutable_created_at() = ToTimestamp(row.created_at);
     *tenant->mutable_quota() = EffectiveQuota(runtime, runtime.directory().QuotaOf(row.tenant_id));
-    tenant->set_adapters(adapters[row.tenant_id]);
+    tenant->set_adapters(runtime.directory().CountLiveModelsOf(row.tenant_id));
     const TenantUsage usage = runtime.tenant_rooms().UsageOf(row.tenant_id);
     tenant->set_sessions(usage.sessions);
     tenant->set_samplers(usage.samplers);
