@@ -54,23 +54,45 @@ absl::Status UserBook::Refresh() {
   bindings_.clear();
   sessions_.clear();
   of_owner_.clear();
+  num_of_tenant_.clear();
   for (UserRow& row : stored.users) {
     ids_[{row.issuer, row.subject}] = row.user_id;
     users_[row.user_id] = std::move(row);
   }
   for (RoleBindingRow& row : stored.bindings) bindings_[{row.user_id, row.tenant_id}] = row.role;
-  for (UserSessionRow& row : stored.sessions) {
-    of_owner_[OwnerOf(row)].push_back(row.session_hash);
-    std::string hash = row.session_hash;
-    sessions_.emplace(std::move(hash), std::make_unique<Session>(std::move(row), now));
-  }
+  for (UserSessionRow& row : stored.sessions) AddLocked(std::move(row), now);
   return absl::OkStatus();
+}
+
+bool UserBook::IsOfTicket(const UserSessionRow& row) {
+  return row.user_id.empty() && row.key_id.empty();
 }
 
 const std::string& UserBook::OwnerOf(const UserSessionRow& row) {
   static const std::string ticket = kOperatorOwner;
-  if (!row.user_id.empty()) return row.user_id;
-  return row.key_id.empty() ? ticket : row.key_id;
+  if (IsOfTicket(row)) return ticket;
+  return row.user_id.empty() ? row.key_id : row.user_id;
+}
+
+void UserBook::AddLocked(UserSessionRow row, int64_t now) {
+  of_owner_[OwnerOf(row)].push_back(row.session_hash);
+  if (!IsOfTicket(row)) ++num_of_tenant_[row.tenant_id];
+  std::string hash = row.session_hash;
+  sessions_.emplace(std::move(hash), std::make_unique<Session>(std::move(row), now));
+}
+
+void UserBook::RemoveLocked(const std::string& hash) {
+  const auto session = sessions_.find(hash);
+  if (session == sessions_.end()) return;
+  const UserSessionRow& row = session->second->row;
+  const auto owner = of_owner_.find(OwnerOf(row));
+  std::erase(owner->second, hash);
+  if (owner->second.empty()) of_owner_.erase(owner);
+  if (!IsOfTicket(row)) {
+    const auto tenant = num_of_tenant_.find(row.tenant_id);
+    if (--tenant->second == 0) num_of_tenant_.erase(tenant);
+  }
+  sessions_.erase(session);
 }
 
 bool UserBook::IsLive(const Session& session, int64_t now) const {
@@ -231,6 +253,20 @@ absl::StatusOr<UserBook::NewSession> UserBook::BeginForTicket(const std::string&
   return Begin(std::move(row), browser, {}, Entry("user_sign_in", {"", tenant_id}, kOperatorOwner));
 }
 
+size_t UserBook::NumAfterLocked(const std::string& tenant_id, const UserChange& change) const {
+  const auto found = num_of_tenant_.find(tenant_id);
+  if (found == num_of_tenant_.end()) return 0;
+  const auto is_of_tenant = [&](const std::string& hash) {
+    const auto session = sessions_.find(hash);
+    return session != sessions_.end() && !IsOfTicket(session->second->row) &&
+           session->second->row.tenant_id == tenant_id;
+  };
+  const auto num_ended =
+      static_cast<size_t>(std::ranges::count_if(change.ended_sessions, is_of_tenant));
+  // A session may be named twice there.
+  return found->second - std::min(found->second, num_ended);
+}
+
 absl::Status UserBook::MakeRoom(const UserSessionRow& fresh, UserChange& change, int64_t now) {
   absl::ReaderMutexLock lock(&mu_);
   if (now >= sweep_at_) {
@@ -245,6 +281,12 @@ absl::Status UserBook::MakeRoom(const UserSessionRow& fresh, UserChange& change,
   const auto others = of_owner_.find(OwnerOf(fresh));
   if (others != of_owner_.end() && others->second.size() >= kMaxSessionsOfOne) {
     change.ended_sessions.push_back(others->second.front());
+  }
+  if (const size_t num = NumAfterLocked(fresh.tenant_id, change);
+      !IsOfTicket(fresh) && num >= options_.max_sessions_of_tenant) {
+    return Exhausted(absl::StrFormat("the tenant has %d sessions, limit is %d", num,
+                                     options_.max_sessions_of_tenant),
+                     "too_many_sessions");
   }
   if (sessions_.size() < kMaxSessions || !change.ended_sessions.empty()) return absl::OkStatus();
   return Exhausted(
@@ -287,18 +329,8 @@ absl::Status UserBook::Apply(const UserChange& change) {
   for (const RoleBindingRow& row : change.removed_bindings) {
     bindings_.erase({row.user_id, row.tenant_id});
   }
-  for (const std::string& hash : change.ended_sessions) {
-    const auto session = sessions_.find(hash);
-    if (session == sessions_.end()) continue;
-    const auto owner = of_owner_.find(OwnerOf(session->second->row));
-    std::erase(owner->second, hash);
-    if (owner->second.empty()) of_owner_.erase(owner);
-    sessions_.erase(session);
-  }
-  for (const UserSessionRow& row : change.sessions) {
-    of_owner_[OwnerOf(row)].push_back(row.session_hash);
-    sessions_.emplace(row.session_hash, std::make_unique<Session>(row, row.created_at));
-  }
+  for (const std::string& hash : change.ended_sessions) RemoveLocked(hash);
+  for (const UserSessionRow& row : change.sessions) AddLocked(row, row.created_at);
   return absl::OkStatus();
 }
 

@@ -42,6 +42,8 @@ class UserBook {
  public:
   static constexpr size_t kMaxUsers = 20'000;
   static constexpr size_t kMaxSessions = 50'000;
+  // Sessions of one tenant's users and keys, so that no tenant can take those of the others.
+  static constexpr size_t kMaxSessionsOfTenant = 5'000;
   // Sessions of one user or key. A further one ends the oldest.
   static constexpr size_t kMaxSessionsOfOne = 16;
   // Sign-ins of one user or key in a minute.
@@ -54,6 +56,7 @@ class UserBook {
     // A session that is not used for this long ends.
     absl::Duration session_idle = absl::Hours(2);
     RoleMap role_map = {};
+    size_t max_sessions_of_tenant = kMaxSessionsOfTenant;
   };
 
   // Both must outlive this.
@@ -134,6 +137,12 @@ class UserBook {
 
   // Returns the id of the user or key of a session, which bounds are counted by.
   static const std::string& OwnerOf(const UserSessionRow& row);
+  static bool IsOfTicket(const UserSessionRow& row);
+  void AddLocked(UserSessionRow row, int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveLocked(const std::string& hash) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the tenant's sessions without those that `change` ends.
+  size_t NumAfterLocked(const std::string& tenant_id, const UserChange& change) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool IsLive(const Session& session, int64_t now) const;
   std::optional<Found> FoundLocked(const Session& session, int64_t now) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
@@ -169,6 +178,8 @@ class UserBook {
       ABSL_GUARDED_BY(mu_);  // by session_hash
   // Hashes of sessions by owner, oldest first.
   std::map<std::string, std::vector<std::string>> of_owner_ ABSL_GUARDED_BY(mu_);
+  // Sessions by tenant, without those of tickets.
+  std::map<std::string, size_t> num_of_tenant_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, absl::Time> tickets_ ABSL_GUARDED_BY(mu_);  // expiry by hash
   std::map<std::string, absl::Time> refusals_ ABSL_GUARDED_BY(mu_);
   int64_t sweep_at_ ABSL_GUARDED_BY(change_mu_) = 0;

@@ -160,6 +160,33 @@ TEST_CASE("UserBook: a user has so many sessions, the oldest ends first", "[auth
   CHECK(rows[0].created_at > rows[1].created_at);
 }
 
+TEST_CASE("UserBook: no tenant takes the sessions of the others", "[auth]") {
+  BookFixture f;
+  UserBook book(*f.store, f.clock, {.max_sessions_of_tenant = 3});
+  const auto sign_in = [&](const std::string& subject, const std::string& tenant) {
+    return book.BeginForUser(BookFixture::Person(subject), UserRole::kMember, tenant, kBrowser);
+  };
+  const auto first = sign_in("a", "t1");
+  REQUIRE(first.ok());
+  REQUIRE(sign_in("b", "t1").ok());
+  REQUIRE(sign_in("c", "t1").ok());
+  const absl::Status refused = sign_in("d", "t1").status();
+  CHECK(ErrorCode(refused) == "too_many_sessions");
+  CHECK(refused.message() == "the tenant has 3 sessions, limit is 3");
+  CHECK(sign_in("e", "t2").ok());
+  CHECK(book.BeginForTicket("t1", kBrowser).ok());
+
+  // The bound is counted anew after a restart, and an ended session makes room.
+  UserBook restarted(*f.store, f.clock, {.max_sessions_of_tenant = 3});
+  REQUIRE(restarted.Refresh().ok());
+  const auto again = [&] {
+    return restarted.BeginForUser(BookFixture::Person("d"), UserRole::kMember, "t1", kBrowser);
+  };
+  CHECK(ErrorCode(again().status()) == "too_many_sessions");
+  REQUIRE(restarted.End(first->row, {.id = "key", .tenant_id = "t1"}, "user_sign_out").ok());
+  CHECK(again().ok());
+}
+
 TEST_CASE("UserBook: sign-ins of one user have a pace", "[auth]") {
   BookFixture f;
   for (int64_t i = 0; i <= UserBook::kMaxSignInsPerMinute; ++i) f.SignIn("ada");
