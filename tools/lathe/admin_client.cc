@@ -194,9 +194,10 @@ absl::StatusOr<bool> EnsureAdminKey(const DataDir& dir) {
   if (const auto present = ReadTextFile(dir.admin_key()); present.ok() && !present->empty()) {
     const auto scopes = KeyScopes(dir, *present);
     if (!scopes.ok() && !absl::IsUnauthenticated(scopes.status())) return scopes.status();
-    if (scopes.ok() && std::find(scopes->begin(), scopes->end(), kAdminScope) != scopes->end()) {
-      return false;
-    }
+    const auto is_enough = [](const std::string& scope) {
+      return scope == kAdminScope || scope == kOperatorScope;
+    };
+    if (scopes.ok() && std::any_of(scopes->begin(), scopes->end(), is_enough)) return false;
   }
   v1::CreateKeyRequest request;
   request.set_tenant(kFirstTenant);

@@ -58,11 +58,12 @@ absl::Status WriteNew(const std::string& path, const std::string& key) {
   return is_there ? absl::OkStatus() : CannotWrite(path, error);
 }
 
-bool HasAdminKey(const KeyRing& keys) {
+// Any tenant's administrator can make admin keys. Without an operator's nobody sets a quota.
+bool HasOperatorKey(const KeyRing& keys) {
   const std::vector<KeyRing::ListedKey> known = keys.List();
   return std::any_of(known.begin(), known.end(), [&keys](const KeyRing::ListedKey& key) {
     const auto caller = keys.FindCaller(key.row.key_id);
-    return caller.ok() && caller->scopes.HasAny(Scope::kAdmin);
+    return caller.ok() && caller->scopes.HasAny(Scope::kOperator);
   });
 }
 
@@ -89,7 +90,7 @@ absl::Status CheckAdminKeyFile(const std::string& path) { return ReadKey(path).s
 absl::Status EnsureAdminKey(KeyRing& keys, const std::string& path) {
   ASSIGN_OR_RETURN(std::optional<std::string> key, ReadKey(path));
   if (!key) {
-    if (HasAdminKey(keys)) return absl::OkStatus();
+    if (HasOperatorKey(keys)) return absl::OkStatus();
     RETURN_IF_ERROR(WriteNew(path, MakeApiKey().text));
     ASSIGN_OR_RETURN(key, ReadKey(path));
     if (!key) return CannotWrite(path, ENOENT);
