@@ -82,7 +82,7 @@ def test_a_sign_out_ends_the_session(lathe):
 
 def test_an_administrator_reads_users_and_the_log(lathe):
     browser, _, me = sign_in(lathe, lathe.api_key)
-    assert me["role"] == "admin"
+    assert me["role"] == "operator"
     assert browser.get("/ui/api/v1/users").json() == {"users": [], "total_count": 0}
     log = browser.get("/ui/api/v1/audit").json()
     assert "user_sign_in" in str(log)

@@ -1,7 +1,9 @@
 """A client of the server's events."""
 
+import contextlib
 import json
 import queue
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -63,6 +65,9 @@ class EventStream:
             assert event is not None, "the stream has ended"
 
     def close(self):
+        # A close alone would wait for the thread that reads.
+        with contextlib.suppress(OSError):
+            self.answer.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         self.answer.close()
         self.client.close()
 

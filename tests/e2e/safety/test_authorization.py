@@ -95,7 +95,8 @@ MATRIX = [
     Row("GET billing/usage/events", READ, path="billing/usage/events"
         "?starting_on=2026-01-01T00:00:00Z&ending_before=2026-01-02T00:00:00Z"),
     Row("GET billing/usage/checkpoints/current", READ),
-    Row("GET status", READ),
+    Row("GET status", READ), Row("GET machine_metrics", READ),
+    Row("GET events", READ, path="events?runs=absent", status=404),
     Row("GET groups/{group}/models", OPERATOR, path="groups/absent/models", status=404),
     Row("POST groups/{group}/drain", OPERATOR, None, "groups/absent/drain", 404),
     Row("POST groups/{group}/resume", OPERATOR, None, "groups/absent/resume", 404),

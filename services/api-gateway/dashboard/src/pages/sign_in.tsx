@@ -15,7 +15,6 @@ const kErrors: Record<string, [string, string]> = {
   disabled: ["An administrator has disabled you.", "Ask an administrator of this server."],
   provider: ["The identity provider does not answer.", "Try again in a minute. An API key works meanwhile."],
   busy: ["Too many people sign in at this moment.", "Try again in a minute."],
-  spoofed: ["The request named a user, but did not come from the proxy that may.", "Open this page at the address of the proxy."],
 };
 
 function Failure() {
@@ -71,8 +70,6 @@ function Methods({ methods: { methods, provider } }: { methods: SignInMethods })
   return <>
     {methods.includes("oidc") && <a class="button main" href={`/ui/auth/login?next=${next}`} data-leaves>
       Continue with {provider ?? "the identity provider"}</a>}
-    {methods.includes("proxy") && !methods.includes("oidc") &&
-      <p>A proxy before this server signs people in. Open this page at the proxy's address.</p>}
     {methods.includes("key") && <KeyForm />}
     {methods.includes("key") && <>
       <p class="muted">The key becomes a session of this browser and is not kept. <code>lathe up</code> prints a link
