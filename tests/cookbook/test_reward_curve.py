@@ -31,7 +31,7 @@ def test_rl_loop_shows_its_reward_curve(kitchen):
         follow.send_signal(signal.SIGINT)
         said = follow.communicate(timeout=60)[0]
     assert follow.returncode == 0 and "sent " in said
-    # What was left of the log when it ended; it sends nothing twice.
+    # A second start sends the rest of the log, and nothing twice.
     done = subprocess.run([str(BIN / "lathe"), "metrics", "follow", str(log), "--once"],
                           env=kitchen.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -160,7 +160,7 @@ def test_an_operator_drains_and_moves_over_http(two_groups):
     assert changes == [("group_take_model", other), ("group_drain", other), ("group_resume", other)]
     # The model's id is in the log of its own tenant.
     assert model.model_id not in json.dumps(entries)
-    # What others did with the command is in the log of no tenant.
+    # Changes by the command line are in the log of no tenant.
     assert {entry["event_details"]["actor"] for entry in entries[-3:]} == {key.removeprefix("tml-").split("_")[0]}
 
 
